@@ -1,0 +1,1 @@
+"""Sandboxes in which tools run, behind one contract."""

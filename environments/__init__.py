@@ -1,0 +1,1 @@
+"""Tasks, the agent loop, and rewards."""

@@ -1,0 +1,1 @@
+"""Model clients: one session contract over servers that parse and engines that take tokens."""

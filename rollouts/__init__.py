@@ -1,0 +1,1 @@
+"""Running many rollouts and keeping what they give."""

@@ -1,0 +1,1 @@
+"""Completion text to messages and back, one format family a file."""

@@ -1,0 +1,1 @@
+"""Rollouts to gradient steps: adapters for trainers, and a reference loop."""
