@@ -68,7 +68,7 @@ class Turn:
     output_ids: list[int] | None = None
     """The sampled ids, the end-of-turn id included where it was sampled."""
     output_logprobs: list[float] | None = None
-    """Natural log, one per output id, of the distribution named by ``logprobs_kind``; None if none were sent."""
+    """Natural log, one per output id, of the distribution that ``logprobs_kind`` names; None if not sent."""
     logprobs_kind: LogprobsKind | None = None
     policy_versions: list[PolicySpan] = field(default_factory=list[PolicySpan])
     """Spans that cover ``output_ids`` in order; empty where the engine reports no version."""
