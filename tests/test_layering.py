@@ -1,4 +1,4 @@
-"""A folder imports only from folders above it (the table of layers); importing any of them loads nothing heavy."""
+"""A folder imports only from folders above it, and importing it loads nothing heavy."""
 
 import ast
 import subprocess
