@@ -85,8 +85,8 @@ class Trajectory:
     tools: list[ToolSchema]
     turns: list[Turn]
     stop_reason: StopReason
-    ephemeral_messages: int = 0
-    """How many leading messages steered the run and are left out of training data."""
+    ephemeral: list[int] = field(default_factory=list[int])
+    """Indices of messages that steered the run and are left out of training data."""
     reward: float | None = None
     """None where the rollout was not scored; never 0 for a failure of the world."""
     reward_parts: dict[str, float] = field(default_factory=dict[str, float])
