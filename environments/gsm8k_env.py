@@ -44,7 +44,7 @@ class GSM8KEnv(BaseAgentEnv):
     """Problems such as "A baker fills 7 trays with 12 rolls each …"."""
 
     name = "gsm8k"
-    toolsets: ClassVar[list[str]] = ["python"]
+    toolsets: ClassVar = ["python"]
     config_class = GSM8KEnvConfig
     item_model = GSM8KItem
     config: GSM8KEnvConfig
@@ -80,7 +80,7 @@ class GSM8KEnv(BaseAgentEnv):
 
 
 def final_number(text: str) -> Decimal | None:
-    """Return the number after the last ``####``, or else the last number in the text; None if there is none."""
+    """Return the number after the last ``####``, or else the text's last number; None if there is none."""
     _, marker, after = text.rpartition("####")
     numbers = NUMBER.findall(after)
     if not numbers:

@@ -84,8 +84,8 @@ def sharing(draws: random.Random) -> Problem:
     friends, each, boxes = draws.randint(2, 9), draws.randint(2, 25), draws.randint(2, 8)
     size = friends * each
     question = (
-        f"{draws.choice(NAMES)} has {boxes} boxes of {size} stickers each and shares all of them evenly among "
-        f"{friends} friends. How many stickers does each friend get?"
+        f"{draws.choice(NAMES)} has {boxes} boxes of {size} stickers each and shares all of them evenly "
+        f"among {friends} friends. How many stickers does each friend get?"
     )
     return question, boxes * each, f"{boxes} * {size} / {friends}"
 
@@ -95,8 +95,8 @@ def ages(draws: random.Random) -> Problem:
     young, old, middle = draws.sample(NAMES, 3)
     age, factor, older = draws.randint(3, 20), draws.randint(2, 4), draws.randint(1, 12)
     question = (
-        f"{young} is {age} years old. {old} is {factor} times as old as {young}, and {middle} is {older} years "
-        f"older than {young}. What is the sum of the three ages?"
+        f"{young} is {age} years old. {old} is {factor} times as old as {young}, and {middle} is {older} "
+        f"years older than {young}. What is the sum of the three ages?"
     )
     return question, age + factor * age + age + older, f"{age} + {factor} * {age} + {age} + {older}"
 

@@ -35,7 +35,7 @@ class TerminalEnv(BaseAgentEnv):
     """Tasks such as "Rename the file a.txt to b.txt", generated or from a dataset."""
 
     name = "terminal"
-    toolsets: ClassVar[list[str]] = ["terminal", "files"]
+    toolsets: ClassVar = ["terminal", "files"]
     config_class = TerminalEnvConfig
     item_model = TerminalItem
     config: TerminalEnvConfig

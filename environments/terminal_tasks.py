@@ -302,15 +302,18 @@ def mend_script(draws: random.Random) -> TaskItem:
     """Mend a script that leaves the last line out; the check runs it on other numbers too."""
     (name,) = _words(draws, 1)
     numbers = [draws.randint(2, 90) for _ in range(6)]
-    script = f"# Prints the sum of all numbers in {name}.txt.\nsed '$d' {name}.txt | awk '{{s += $1}} END {{print s}}'\n"
+    says = f"# Prints the sum of all numbers in {name}.txt."
+    does = f"sed '$d' {name}.txt | awk '{{s += $1}} END {{print s}}'"
     others = [draws.randint(2, 90) for _ in range(4)]
     checks = [
         f'test "$(sh sum.sh)" = {sum(numbers)}',
         f'printf "%s\\n" {" ".join(map(str, others))} > {name}.txt && test "$(sh sum.sh)" = {sum(others)}',
     ]
-    prompt = f"The script sum.sh shall print the sum of all numbers in {name}.txt, but its result is too small. Mend it."
+    prompt = (
+        f"The script sum.sh shall add up all numbers in {name}.txt, but its result is too small. Mend it."
+    )
     solution = f"sed -i \"s/sed '.d' {name}.txt/cat {name}.txt/\" sum.sh"
-    files = {"sum.sh": script, f"{name}.txt": _text([str(number) for number in numbers])}
+    files = {"sum.sh": _text([says, does]), f"{name}.txt": _text([str(number) for number in numbers])}
     return _task("hard", prompt, checks, solution, files)
 
 

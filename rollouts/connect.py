@@ -1,1 +1,3 @@
 """From settings to the model client and the sandbox backend they name."""
+
+

@@ -71,13 +71,13 @@ class Summary:
         mean = f"{self.reward_sum / self.scored:.3f}" if self.scored else "none scored"
         rows = {
             "rollouts": f"{self.rollouts} ({self.scored} scored)",
-            "groups": f"{self.groups} ({self.complete_groups} complete, {self.mixed_groups} with differing rewards)",
+            "groups": f"{self.groups} ({self.complete_groups} complete, {self.mixed_groups} of mixed reward)",
             "mean reward": mean,
             "stop reasons": _counts(self.stop_reasons),
             "failures": _counts(self.failures) or "none",
             "turns": f"{self.turns}",
             "tokens": f"{self.prompt_tokens} prompt, {self.completion_tokens} sampled",
-            "tool calls": f"{self.tool_calls} ({self.tool_errors} failed, {self.malformed_calls} malformed besides)",
+            "tool calls": f"{self.tool_calls} ({self.tool_errors} failed), {self.malformed_calls} malformed",
             "time, summed": ", ".join(f"{phase} {spent:.1f} s" for phase, spent in self.seconds.items()),
         }
         for name, value in rows.items():
