@@ -1,3 +1,1 @@
 """From settings to the model client and the sandbox backend they name."""
-
-
