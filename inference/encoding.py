@@ -51,9 +51,9 @@ class TextEncoder:
         """Return an added token's text."""
         return self._control_texts[token_id]
 
-    def is_control(self, token_id: int) -> bool:
-        """Tell whether the id is an added token's."""
-        return token_id in self._control_ids
+    def get_added_vocab(self) -> dict[str, int]:
+        """Return the control tokens and their ids, as parsers ask for them."""
+        return self.control
 
     def spells_control(self, text: str) -> bool:
         """Tell whether ``text`` holds the spelling of an added token."""
@@ -91,12 +91,12 @@ class TextEncoder:
             raise AlignmentError(f"text after control token {after} was encoded without it")
         return ids[len(head) :]
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, token_ids: Sequence[int]) -> str:
         """Return the text of sampled ids, control tokens included."""
         guard = next(iter(self.control.items()), None)
         if guard is None:
-            return self._natural.decode(list(ids), skip_special_tokens=False)
-        text = self._natural.decode([guard[1], *ids], skip_special_tokens=False)
+            return self._natural.decode(list(token_ids), skip_special_tokens=False)
+        text = self._natural.decode([guard[1], *token_ids], skip_special_tokens=False)
         return text.removeprefix(guard[0])
 
     def _spells_when_normalized(self, text: str) -> bool:

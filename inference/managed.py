@@ -7,14 +7,14 @@ session is told to follow. So a turn costs time in its new tokens alone, and its
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from inference.bridge import Bridge, NoBridge
+from inference.bridge import Bridge, Seam
 from inference.chat_template import OURS, ChatTemplate, TemplateRefusal, shipped_template, template_source
 from inference.encoding import TextEncoder
 from inference.engine import Engine, Generation
@@ -30,6 +30,9 @@ from trajectories.turn import FinishReason, RowCause, SamplingParams, Turn
 HistoryPolicy = Literal["append", "template"]
 """Where a template rewrites history: ``append`` keeps what was sampled, ``template`` starts a new row from a
 fresh rendering."""
+
+_TAIL = 8
+"""Prompt ids to look at for an open think block."""
 
 _LONG_TEXT = 50_000
 """Characters from which tokenizing would hold up the event loop for more than a few milliseconds."""
@@ -114,7 +117,7 @@ class ManagedClient:
         """
         if tools and not self.report.carries_tools:
             raise ConfigError(
-                f"{self.report.template} carries no tools: set chat_template to one that does, such as {OURS!r}"
+                f"{self.report.template} carries no tools: set chat_template to one that does, like {OURS!r}"
             )
         yield ManagedSession(self, trajectory_id, messages, tools)
 
@@ -167,10 +170,12 @@ class ManagedSession:
         self._tools = list(tools)
         self._now = now or datetime.now()
         self._trusted = len(messages) if client.trust_first_prompt else 0
-        self._parser = get_parser(client.parser, tools=self._tools)
+        self._parser = get_parser(client.parser, self._tools, client.bridge.encoder)
         self._messages = tuple(messages)
         self._ids: TokenPrefix | None = None
         """Prompt and output of the last turn; None before the first."""
+        self._ended_by: int | None = None
+        """The end token the last turn was sampled with; None where it was stopped before one."""
 
     async def extend(self, new_messages: list[Message], sampling: SamplingParams) -> Completion:
         """Append ``new_messages`` and sample the next assistant message."""
@@ -190,14 +195,15 @@ class ManagedSession:
         )
         turn = self._turn(prompt_ids, generation, sampling, cause, time.perf_counter() - started)
         self._ids = prompt_ids.append(generation.output_ids)
-        self._messages = (*self._messages, *new_messages, turn.message)
+        self._ended_by = _last_of(generation.output_ids, self._client.report.end_ids)
+        self._messages = (*self._messages, *new_messages, self._said(turn))
         return Completion(turn.message, turn)
 
     def fork(self) -> "ManagedSession":
         """Return an independent session with the same history, clock and memory."""
         child = ManagedSession(self._client, self._trajectory_id, self._messages, self._tools, self._now)
         child._trusted = self._trusted
-        child._ids = self._ids
+        child._ids, child._ended_by = self._ids, self._ended_by
         return child
 
     async def _prompt(self, new_messages: list[Message]) -> tuple[TokenPrefix, RowCause | None]:
@@ -218,17 +224,16 @@ class ManagedSession:
 
     async def _rendered(self, new_messages: list[Message]) -> list[int]:
         messages = [*self._messages, *new_messages]
-        return await _encoding(
-            messages,
-            lambda: self._client.bridge.prompt(messages, self._tools, now=self._now, trusted=self._trusted),
+        bridge, trusted = self._client.bridge, self._trusted
+        return await _encoded(
+            messages, lambda: bridge.prompt(messages, self._tools, now=self._now, trusted=trusted)
         )
 
     async def _bridged(self, new_messages: list[Message], seam: Seam) -> list[int]:
-        return await _encoding(
+        bridge, ended_by = self._client.bridge, self._ended_by
+        return await _encoded(
             new_messages,
-            lambda: self._client.bridge.between(
-                new_messages, self._tools, seam, now=self._now, ended_by=self._ended_by
-            ),
+            lambda: bridge.between(new_messages, self._tools, seam, now=self._now, ended_by=ended_by),
         )
 
     def _turn(
@@ -239,12 +244,12 @@ class ManagedSession:
         cause: RowCause | None,
         model_s: float,
     ) -> Turn:
-        output_ids = generation.output_ids
-        spoken = output_ids[:-1] if self._stopped(output_ids) else output_ids
+        spoken = self._spoken(generation.output_ids)
+        encoder = self._client.bridge.encoder
         message = self._parser.parse(
-            self._client.bridge.encoder.decode(spoken),
+            encoder.decode(spoken),
             finish_reason=generation.finish_reason,
-            reasoning_open=self._client.bridge.opens_reasoning(prompt_ids[-_TAIL:]),
+            reasoning_open=encoder.decode(prompt_ids[-_TAIL:]).rstrip().endswith("<think>"),
             token_ids=spoken,
         )
         finish_reason: FinishReason = generation.finish_reason
@@ -255,15 +260,36 @@ class ManagedSession:
             finish_reason,
             sampling,
             prompt_ids=prompt_ids,
-            output_ids=output_ids,
+            output_ids=generation.output_ids,
             output_logprobs=generation.output_logprobs,
             logprobs_kind=self._client.engine.logprobs_kind,
             policy_versions=generation.policy_versions,
             row_cause=cause,
             prompt_tokens=len(prompt_ids),
-            completion_tokens=len(output_ids),
+            completion_tokens=len(generation.output_ids),
             model_s=model_s,
         )
+
+    def _said(self, turn: Turn) -> Message:
+        """Return the message as a later rendering is to tell it: malformed calls in the model's own words."""
+        if not turn.message.errors:
+            return turn.message
+        return Message.assistant(self._client.bridge.encoder.decode(self._spoken(turn.output_ids or [])))
+
+    def _spoken(self, output_ids: list[int]) -> list[int]:
+        """Return the output without the id that ended it."""
+        return output_ids if _last_of(output_ids, self._client.stop_ids) is None else output_ids[:-1]
+
+
+def _last_of(ids: Sequence[int], among: Container[int]) -> int | None:
+    return ids[-1] if ids and ids[-1] in among else None
+
+
+async def _encoded(messages: Sequence[Message], encode: Callable[[], list[int]]) -> list[int]:
+    """Encode here, or in a thread where it would hold up the event loop."""
+    if sum(len(message.content or "") for message in messages) < _LONG_TEXT:
+        return encode()
+    return await asyncio.to_thread(encode)
 
 
 def _continued(ids: TokenPrefix, rendered: list[int]) -> tuple[TokenPrefix, RowCause | None]:

@@ -41,7 +41,7 @@ def load_model_files(model: str | Path, *, revision: str | None = None) -> Model
         folder = _downloaded(str(model), revision)
     if not (folder / _TOKENIZER).is_file():
         raise ConfigError(
-            f"{folder} has no {_TOKENIZER}: write one with AutoTokenizer.from_pretrained(…).save_pretrained(…)"
+            f"{folder} has no {_TOKENIZER}: AutoTokenizer.from_pretrained(…).save_pretrained(…) writes one"
         )
     tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
     config = _json(folder / "tokenizer_config.json")
@@ -79,4 +79,3 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _text(token: str | dict[str, Any]) -> str:
     return token if isinstance(token, str) else token["content"]
-
