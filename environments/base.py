@@ -6,6 +6,7 @@ import random
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -102,7 +103,7 @@ class BaseAgentEnv(ABC):
             estimates[f"pass@{k}"] = pass_at_k([self._passes(group) for group in groups], k)
         return estimates
 
-    @property
+    @cached_property
     def tools(self) -> list[Tool]:
         """The agent's tools."""
         return resolve_tools(self.toolsets if self.config.toolsets is None else self.config.toolsets)

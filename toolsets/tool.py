@@ -76,17 +76,11 @@ class Tool:
     """A function the model can call."""
 
     name: str
-    description: str
+    schema: ToolSchema
+    """The tool as OpenAI's API describes one."""
     function: ToolFunction
     arguments: type[BaseModel]
     runs_in: Literal["slot", "host"]
-
-    @property
-    def schema(self) -> ToolSchema:
-        """The tool as OpenAI's API describes one."""
-        parameters = _without_titles(self.arguments.model_json_schema())
-        function = {"name": self.name, "description": self.description, "parameters": parameters}
-        return {"type": "function", "function": function}
 
     def validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as the function takes them.
@@ -125,11 +119,14 @@ def tool(*, runs_in: Literal["slot", "host"] = "slot") -> Callable[[ToolFunction
             for parameter in parameters
         }
         name = function.__name__  # type: ignore[attr-defined]
-        config = ConfigDict(extra="forbid")
-        description = "\n".join(
-            filter(None, (documentation.short_description, documentation.long_description))
-        )
-        return Tool(name, description, function, create_model(name, __config__=config, **fields), runs_in)
+        arguments = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        described_as = filter(None, (documentation.short_description, documentation.long_description))
+        schema = {
+            "name": name,
+            "description": "\n".join(described_as),
+            "parameters": _without_titles(arguments.model_json_schema()),
+        }
+        return Tool(name, {"type": "function", "function": schema}, function, arguments, runs_in)
 
     return decorate
 
