@@ -189,12 +189,19 @@ class ToolBackend(ABC):
         """End every sandbox, leased or not; idempotent, and complete when cancelled."""
 
     @abstractmethod
-    def acquire(self, task_id: str, *, timeout_s: float | None = None) -> Acquisition:
+    def acquire(
+        self, task_id: str, *, image: str | None = None, timeout_s: float | None = None
+    ) -> Acquisition:
         """Lease a slot: ``async with backend.acquire(task_id) as slot``, or await it and `release` it.
+
+        Args:
+            task_id: Whom the slot is for.
+            image: What the sandbox starts from, where the backend has images; None is its default.
+            timeout_s: Longest wait for a free slot; None is the backend's default.
 
         Raises:
             SandboxUnavailable: No sandbox could be started.
-            CapacityExceeded: None became free within ``timeout_s`` (None is the backend's default).
+            CapacityExceeded: None became free within ``timeout_s``.
         """
 
     @abstractmethod
