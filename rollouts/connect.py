@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from inference.embedded import EmbeddedEngine
-from inference.openai_client import OpenAIClient
 
 from backends import create_backend
 from backends.base import ToolBackend
@@ -50,5 +49,7 @@ async def open_backend(config: SandboxConfig) -> AsyncIterator[ToolBackend]:
 def _client(config: ModelConfig) -> ModelClient:
     if isinstance(config, EmbeddedModel):
         return ManagedClient(EmbeddedEngine(config.path), config.path, parser=config.parser)
+    from inference.openai_client import OpenAIClient
+
     key = config.api_key.get_secret_value() if config.api_key else None
     return OpenAIClient([config.base_url], config.name, api_key=key)
