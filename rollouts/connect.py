@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from inference.embedded import EmbeddedEngine
-
 from backends import create_backend
 from backends.base import ToolBackend
+from inference.embedded import EmbeddedEngine
 from inference.managed import ManagedClient
 from inference.session import ModelClient
 from rollouts.config import EmbeddedModel, ModelConfig, SandboxConfig
