@@ -28,13 +28,13 @@ async def open_model(config: ModelConfig) -> AsyncIterator[ModelClient]:
 
 
 @asynccontextmanager
-async def open_backend(config: SandboxConfig) -> AsyncIterator[ToolBackend]:
-    """Start the configured backend; end every sandbox on exit.
+async def open_backend(config: SandboxConfig, max_slots: int) -> AsyncIterator[ToolBackend]:
+    """Start the configured backend with room for ``max_slots`` rollouts; end every sandbox on exit.
 
     Raises:
         ConfigError: There is no such backend, or sandboxes can't be made here.
     """
-    backend = create_backend(config.backend)
+    backend = create_backend(config.backend, **{"max_slots": max_slots, **config.options})
     try:
         await backend.start()
     except SandboxUnavailable as error:
