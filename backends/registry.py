@@ -19,7 +19,13 @@ def _local(options: dict[str, Any]) -> Maker:
     return LocalMaker(_take(LocalLimits, options))
 
 
-_MAKERS = {"local": _local}
+def _docker(options: dict[str, Any]) -> Maker:
+    from backends.docker import DockerLimits, DockerMaker
+
+    return DockerMaker(_take(DockerLimits, options))
+
+
+_MAKERS = {"local": _local, "docker": _docker}
 
 
 def available_backends() -> list[str]:
