@@ -1,0 +1,134 @@
+"""From messages to prompt ids: a conversation's first prompt, and the bridge to each next one.
+
+The prompt of turn k+1 is the prompt and output of turn k plus the *bridge*: what the template writes between
+the end of an assistant message and the next one's beginning. It is found by rendering the new messages after
+a short stub whose assistant message is a sentinel, and taking what follows the sentinel's end token. So the
+template alone decides on every character, history costs nothing, and sampled ids are never touched.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from inference.chat_template import ChatTemplate, MessageDict, TemplateRefusal
+from inference.conventions import SENTINEL, Conventions, Safe, texts_of
+from inference.encoding import TextEncoder
+from trajectories.messages import Message, ToolSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """Where an assistant message ends and a bridge begins."""
+
+    end_token: str
+    """The control token that ends the assistant message."""
+    end_id: int
+    needs_tools: bool = False
+    """Whether the bridge's text depends on the tools."""
+
+
+class NoBridge(Exception):
+    """The template gives no bridge; the text says why."""
+
+
+class Bridge:
+    """Turns messages into prompt ids by a model's own template.
+
+    Args:
+        template: The chat template.
+        encoder: The model's tokenizer.
+        conventions: How the template wants messages told.
+    """
+
+    def __init__(self, template: ChatTemplate, encoder: TextEncoder, conventions: Conventions):
+        self.template = template
+        self.encoder = encoder
+        self.conventions = conventions
+
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSchema],
+        *,
+        now: datetime,
+        trusted: int = 0,
+    ) -> list[int]:
+        """Return the ids of a whole conversation, up to where the model speaks next.
+
+        Args:
+            messages: The conversation.
+            tools: Its tools.
+            now: The session's frozen clock.
+            trusted: How many of the first messages may write control tokens in any field.
+
+        Raises:
+            TemplateRefusal: The template raised.
+        """
+        mark = self._mark(messages[trusted:])
+        told = [self.conventions.tell(message, _as_is) for message in messages[:trusted]]
+        told += [self.conventions.tell(message, self._safe(mark)) for message in messages[trusted:]]
+        return self.encoder.encode(self.template.render(told, tools, now=now), mark=mark)
+
+    def between(
+        self,
+        new_messages: Sequence[Message],
+        tools: Sequence[ToolSchema],
+        seam: Seam,
+        *,
+        now: datetime,
+        ended_by: int | None,
+    ) -> list[int]:
+        """Return the ids between a sampled assistant message and the next.
+
+        Args:
+            new_messages: What follows the assistant message.
+            tools: The session's tools.
+            seam: How such a message ends.
+            now: The session's frozen clock.
+            ended_by: The end token that was sampled. None where the turn was stopped before one: then the
+                bridge begins with the seam's, which is given, not sampled, hence never trained.
+
+        Raises:
+            NoBridge: The template gives none for these messages.
+        """
+        mark = self._mark(new_messages)
+        safe = self._safe(mark)
+        told = [self.conventions.tell(message, safe) for message in new_messages]
+        text = self.text_between(told, tools if seam.needs_tools else (), seam, now=now)
+        if ended_by is None:
+            return [seam.end_id, *self.encoder.encode(text, mark=mark, after=seam.end_id)]
+        return self.encoder.encode(text, mark=mark, after=ended_by)
+
+    def text_between(
+        self, told: Sequence[MessageDict], tools: Sequence[ToolSchema], seam: Seam, *, now: datetime
+    ) -> str:
+        """Return the text the template writes after an assistant message's end token.
+
+        Raises:
+            NoBridge: It refuses these messages, or drops the assistant message or its end.
+        """
+        try:
+            rendered = self.template.render([*self.conventions.stub_before(told), *told], tools, now=now)
+        except TemplateRefusal as refusal:
+            raise NoBridge(str(refusal)) from refusal
+        sentinel = rendered.find(SENTINEL)
+        if sentinel < 0:
+            raise NoBridge("the template drops the assistant message before these")
+        end = rendered.find(seam.end_token, sentinel)
+        if end < 0:
+            raise NoBridge(f"the template ends the assistant message before these without {seam.end_token}")
+        return rendered[end + len(seam.end_token) :]
+
+    def _mark(self, messages: Iterable[Message]) -> str | None:
+        """Return the character that breaks what these messages spell; None where they spell nothing."""
+        texts = [text for message in messages for text in texts_of(message)]
+        if any(map(self.encoder.spells_control, texts)):
+            return self.encoder.unused_mark(texts)
+        return None
+
+    def _safe(self, mark: str | None) -> Safe:
+        return _as_is if mark is None else lambda text: self.encoder.broken(text, mark)
+
+
+def _as_is(text: str) -> str:
+    return text

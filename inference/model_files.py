@@ -1,0 +1,81 @@
+"""A model's tokenizer, chat template and stop tokens, read from its Hugging Face folder or repository.
+
+Only ``tokenizers`` is needed. ``tokenizer.json`` is what the model was trained with; classes that rebuild a
+tokenizer from its vocabulary have changed ids between releases.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from trajectories.errors import ConfigError
+
+_TOKENIZER = "tokenizer.json"
+_WANTED = [_TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What a session needs to know of a model."""
+
+    tokenizer: Tokenizer
+    chat_template: str | None = None
+    """The model's own; None where it has none."""
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    """``bos_token``, ``eos_token`` and their like, as templates read them."""
+    stop_ids: frozenset[int] = frozenset()
+    """Ids the model's authors say end its output."""
+
+
+def load_model_files(model: str | Path, *, revision: str | None = None) -> ModelFiles:
+    """Read a model's files; a name that is no folder is fetched from the Hugging Face hub.
+
+    Raises:
+        ConfigError: They can't be had, or there is no ``tokenizer.json``.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        folder = _downloaded(str(model), revision)
+    if not (folder / _TOKENIZER).is_file():
+        raise ConfigError(
+            f"{folder} has no {_TOKENIZER}: AutoTokenizer.from_pretrained(…).save_pretrained(…) writes one"
+        )
+    tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
+    config = _json(folder / "tokenizer_config.json")
+    special = {name: _text(config[name]) for name in config if name.endswith("_token") and config[name]}
+    eos = [tokenizer.token_to_id(special["eos_token"])] if "eos_token" in special else []
+    generation_eos = _json(folder / "generation_config.json").get("eos_token_id", [])
+    eos += generation_eos if isinstance(generation_eos, list) else [generation_eos]
+    stop_ids = frozenset(token_id for token_id in eos if token_id is not None)
+    return ModelFiles(tokenizer, _chat_template(folder, config), special, stop_ids)
+
+
+def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:
+    file = folder / "chat_template.jinja"
+    if file.is_file():
+        return file.read_text(encoding="utf-8")
+    template = config.get("chat_template")
+    if isinstance(template, list):
+        named = {item["name"]: item["template"] for item in template}
+        return named.get("tool_use") or named.get("default")
+    return template
+
+
+def _downloaded(repository: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=_WANTED))
+    except Exception as error:
+        raise ConfigError(f"tokenizer {repository!r} is no folder and can't be fetched: {error}") from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _text(token: str | dict[str, Any]) -> str:
+    return token if isinstance(token, str) else token["content"]

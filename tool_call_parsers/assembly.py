@@ -1,0 +1,205 @@
+"""What a parser found, put together to a message and, while it grows, to events.
+
+Blanks between a block and the text around it belong to the format, not to the content: runs of nothing but
+blanks are dropped, and one newline at either side of a block. All other content stays as it was written.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tool_call_parsers.source import Source
+from trajectories.messages import Message, ParseError, ParseErrorKind, Span, ToolCall, ToolSchema
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """New text of the answer or of the reasoning."""
+
+    kind: Literal["content", "reasoning"]
+    text: str
+
+
+Event = Delta | ToolCall | ParseError
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as found in the text, before it has an id."""
+
+    span: Span
+    name: str
+    arguments: dict[str, Any]
+    native_id: str | None = None
+    mismatch: str | None = None
+    """What in the arguments does not fit the schema, where something does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A block that is no call, with the reason."""
+
+    span: Span
+    kind: ParseErrorKind
+    message: str
+
+
+Item = Call | Fault
+
+
+class Content:
+    """The answer text, with the blanks around blocks taken off as it grows."""
+
+    __slots__ = ("_after_block", "_carried", "_fresh", "_held", "_newlines", "parts")
+
+    def __init__(self):
+        self.parts: list[str] = []
+        self._held = ""
+        self._fresh = True
+        """Whether the run since the last block holds nothing but blanks, all of them in ``_held``."""
+        self._carried = ""
+        """The newline dropped before a block; comes back where more text follows."""
+        self._after_block = False
+        self._newlines = 0
+
+    def add(self, text: str) -> str:
+        """Take text and return what is now surely content."""
+        text = self._held + text
+        body = text.rstrip(" \t\r\n")
+        self._held = text[len(body) :]
+        if not body:
+            return ""
+        if self._fresh:
+            if self._carried or not self.parts:
+                body = _without_newlines(body, self._newlines)
+            body = self._carried + body
+            self._fresh, self._carried = False, ""
+        self.parts.append(body)
+        return body
+
+    def block(self, newlines: int = 1) -> str:
+        """Note that a block begins here and return the blanks that turned out to be content.
+
+        Args:
+            newlines: How many newlines after the block belong to it.
+        """
+        blanks = "" if self._fresh else self._held
+        if blanks.endswith("\n"):
+            blanks, self._carried = blanks[:-1], "\n"
+        self._held, self._fresh, self._after_block, self._newlines = "", True, True, newlines
+        if blanks:
+            self.parts.append(blanks)
+        return blanks
+
+    def end(self) -> str:
+        """Note that the text ends here and return the blanks that turned out to be content."""
+        blanks = "" if self._fresh and self._after_block else self._held
+        self._held = ""
+        if blanks:
+            self.parts.append(blanks)
+        return blanks
+
+
+class Assembly:
+    """The message so far and the events not yet handed out."""
+
+    def __init__(self, source: Source, tools: Sequence[ToolSchema] | None):
+        self._source = source
+        self._known = None if tools is None else [tool["function"]["name"] for tool in tools]
+        self._content = Content()
+        self._reasoning: list[str] | None = None
+        self._think_begins = False
+        self._think_held = ""
+        self._calls: list[ToolCall] = []
+        self._errors: list[ParseError] = []
+        self.events: list[Event] = []
+
+    def content(self, start: int, end: int) -> None:
+        """Take characters of the answer."""
+        self._emit("content", self._content.add(self._source.text[start:end]))
+
+    def block(self) -> None:
+        """Note that a block begins here."""
+        self._emit("content", self._content.block())
+
+    def begin_reasoning(self) -> None:
+        """Note that a think block begins here; an empty one is still a think block."""
+        self._emit("content", self._content.block(newlines=2))
+        if self._reasoning is None:
+            self._reasoning = []
+        else:
+            self.reasoning("\n")
+        self._think_begins, self._think_held = True, ""
+
+    def reasoning(self, text: str) -> None:
+        """Take text of the think block; the newline before its closing marker belongs to the format."""
+        text = self._think_held + text
+        if self._think_begins and text:
+            self._think_begins, text = False, text.removeprefix("\n")
+        body = text.removesuffix("\n")
+        self._think_held = text[len(body) :]
+        if body and self._reasoning is not None:
+            self._reasoning.append(body)
+            self._emit("reasoning", body)
+
+    def end_reasoning(self) -> None:
+        """Note that the think block ends here."""
+        self._think_held = ""
+
+    @property
+    def has_reasoning(self) -> bool:
+        """Whether there was a think block."""
+        return self._reasoning is not None
+
+    def add(self, item: Item) -> None:
+        """Take a call or a fault."""
+        start, end = item.span
+        raw = self._source.text[start:end]
+        if isinstance(item, Fault):
+            self._error(item.kind, raw, item.span, item.message)
+            return
+        used = {call.id for call in self._calls}
+        call_id = item.native_id if item.native_id and item.native_id not in used else f"call_{len(used)}"
+        call = ToolCall(call_id, item.name, item.arguments, raw, item.span, self._token_span(item.span))
+        self._calls.append(call)
+        self.events.append(call)
+        if self._known is not None and item.name not in self._known:
+            self._error("unknown_tool", raw, item.span, unknown_tool(item.name, self._known))
+        if item.mismatch:
+            self._error("type_mismatch", raw, item.span, item.mismatch)
+
+    def rewind_to_reasoning(self, end: int) -> None:
+        """Make everything before ``end`` reasoning: the prompt had opened a think block."""
+        self._content, self._calls, self._errors = Content(), [], []
+        self._content.block(newlines=2)
+        self._reasoning = [self._source.text[:end].removesuffix("\n")]
+
+    def message(self) -> Message:
+        """Close the answer and return the message."""
+        self._emit("content", self._content.end())
+        reasoning = None if self._reasoning is None else "".join(self._reasoning)
+        content = "".join(self._content.parts) or None
+        return Message("assistant", content, reasoning, self._calls, self._errors)
+
+    def _emit(self, kind: Literal["content", "reasoning"], text: str) -> None:
+        if text:
+            self.events.append(Delta(kind, text))
+
+    def _error(self, kind: ParseErrorKind, raw: str, span: Span, message: str) -> None:
+        error = ParseError(kind, raw, span, message, self._token_span(span))
+        self._errors.append(error)
+        self.events.append(error)
+
+    def _token_span(self, span: Span) -> Span | None:
+        return self._source.tokens.token_span(span) if self._source.tokens else None
+
+
+def unknown_tool(name: str, known: Sequence[str]) -> str:
+    """Write the message for a call of a tool that does not exist."""
+    return f"There is no tool named {name!r}. The tools are: {', '.join(known) or 'none'}."
+
+
+def _without_newlines(text: str, most: int) -> str:
+    for _ in range(most):
+        text = text.removeprefix("\n")
+    return text

@@ -1,0 +1,126 @@
+"""The contract of a parser: completion text to message and back.
+
+    parser = get_parser("hermes", tools=schemas)
+    message = parser.parse(text, finish_reason)
+    stream = parser.stream(); stream.feed(delta); …; message = stream.finish(finish_reason)
+
+No model text raises. What is malformed becomes a ``ParseError`` of the message and leaves its siblings alone;
+what is only mentioned, drafted in a think block or cut off is no call.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from tool_call_parsers.assembly import Assembly, Event
+from tool_call_parsers.blocks import BlockFormat, BlockRun
+from tool_call_parsers.source import Source, Steps
+from tool_call_parsers.token_map import Tokenizer, TokenMap
+from trajectories.messages import Message, ToolCall, ToolSchema
+from trajectories.turn import FinishReason
+
+
+class ParserStream:
+    """One completion being parsed as it arrives."""
+
+    def __init__(self, source: Source, out: Assembly, steps: Steps[None]):
+        self._source = source
+        self._out = out
+        self._steps = steps
+        self._running = True
+
+    def feed(self, delta: str, token_ids: Sequence[int] | None = None) -> list[Event]:
+        """Take the next text, with the ids it was decoded from where known, and return what it settled.
+
+        Events are for watching; the message of ``finish`` is the result. (A ``</think>`` whose opening the
+        prompt held makes calls already reported drafts.)
+        """
+        self._append(delta, token_ids)
+        self._advance()
+        return self._take_events()
+
+    def finish(self, finish_reason: FinishReason = "stop") -> Message:
+        """Say that the text is complete, and why it ended, and return the message."""
+        self._source.finish_reason = finish_reason
+        self._advance()
+        return self._out.message()
+
+    def whole(self, text: str, finish_reason: FinishReason, token_ids: Sequence[int] | None) -> Message:
+        """Take a text that is complete: ``feed`` and ``finish`` in one."""
+        self._append(text, token_ids)
+        return self.finish(finish_reason)
+
+    def _append(self, delta: str, token_ids: Sequence[int] | None) -> None:
+        self._source.append(delta)
+        if token_ids is not None and self._source.tokens:
+            self._source.tokens.extend(self._source.text, token_ids)
+
+    def _advance(self) -> None:
+        if self._running:
+            try:
+                next(self._steps)
+            except StopIteration:
+                self._running = False
+
+    def _take_events(self) -> list[Event]:
+        events, self._out.events = self._out.events, []
+        return events
+
+
+class Parser(ABC):
+    """Parser and renderer of one format family.
+
+    Args:
+        tools: Schemas in OpenAI's form: they type raw values, and calls of other tools are flagged.
+        tokenizer: Maps spans to token indices, and tells markers sampled as tokens from spelled-out text.
+    """
+
+    name: str = ""
+    """The name it is registered under."""
+    format: ClassVar[BlockFormat]
+
+    def __init__(self, tools: Sequence[ToolSchema] | None = None, tokenizer: Tokenizer | None = None):
+        self.tools = tools
+        self._tokenizer = tokenizer
+
+    def parse(
+        self,
+        text: str,
+        finish_reason: FinishReason = "stop",
+        reasoning_open: bool = False,
+        token_ids: Sequence[int] | None = None,
+    ) -> Message:
+        """Read a completion.
+
+        Args:
+            text: The completion, special tokens included.
+            finish_reason: Why it ended; with ``length`` an unfinished tail is never a call.
+            reasoning_open: Whether the prompt already opened a think block.
+            token_ids: The sampled ids; with a tokenizer they give calls and errors their ``token_span``.
+        """
+        return self.stream(reasoning_open).whole(text, finish_reason, token_ids)
+
+    def stream(self, reasoning_open: bool = False) -> ParserStream:
+        """Begin to read a completion that arrives in pieces."""
+        source = Source(TokenMap(self._tokenizer) if self._tokenizer else None)
+        out = Assembly(source, self.tools)
+        return ParserStream(source, out, self.steps(source, out, reasoning_open))
+
+    def steps(self, source: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
+        """Read ``source`` to its end into ``out``."""
+        run = BlockRun(self.format, source, out)
+        if reasoning_open and self.format.think:
+            yield from run.think(0)
+        yield from run.steps()
+
+    @abstractmethod
+    def render(self, message: Message) -> str:
+        """Write an assistant message in this format."""
+
+    @abstractmethod
+    def render_tools(self, schemas: Sequence[ToolSchema]) -> str:
+        """Write the system text that tells the model its tools and how to call them."""
+
+    @abstractmethod
+    def render_result(self, call: ToolCall, content: str) -> str:
+        """Write the result of a call as the model expects to read it."""

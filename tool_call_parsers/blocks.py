@@ -1,0 +1,264 @@
+"""The machine all marked formats share: prose, think blocks, quoted mentions, calls, and recovery.
+
+A family says which markers open and close its blocks and reads one block. What it reads is a list of calls
+and faults with the end of the block, or that this is no block but prose, or that the block is broken and its
+end unknown. A broken block ends at its own closing marker, counted so that blocks quoted inside it stay
+inside it; without one it ends where the next block begins. So no bad block takes its siblings, and nothing
+inside a bad block becomes a call.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tool_call_parsers.assembly import Assembly, Fault, Item
+from tool_call_parsers.prose import Quotes, starts_line
+from tool_call_parsers.source import Markers, Source, Steps
+from trajectories.messages import ParseErrorKind
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block whose end is known."""
+
+    end: int
+    items: list[Item]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A block that cannot be read; its end is still to be found."""
+
+    kind: ParseErrorKind
+    message: str
+    resume: int
+    """Where to look for the end."""
+
+
+class BlockFormat(ABC):
+    """A format whose calls stand between markers."""
+
+    openers: tuple[str, ...]
+    """What a block can begin with."""
+    closers: tuple[str, ...]
+    """What a block ends with."""
+    ends: tuple[str, ...] = ()
+    """End-of-turn tokens, dropped where they end the text."""
+    think: tuple[str, str] | None = ("<think>", "</think>")
+    """What opens and closes a think block."""
+
+    @abstractmethod
+    def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
+        """Read the block that begins at ``start`` with ``opener``; None if that is only prose."""
+
+    @cached_property
+    def marks(self) -> Markers:
+        """Everything that can end a run of prose."""
+        return Markers((*self.openers, *self.closers, *self.ends, *(self.think or ())))
+
+    @cached_property
+    def after_body(self) -> Markers:
+        """Everything that can follow the body of a block."""
+        return Markers((*self.openers, *self.closers, *self.ends))
+
+    def close(self, src: Source, body_end: int) -> Steps[int | None]:
+        """Return the end of a block whose body is whole; None where something else follows the body.
+
+        The closing marker may be missing where the next block or the end of the turn follows: a server took
+        it off as a stop string, or the model forgot it. Where the token limit cut the text it may not.
+        """
+        pos = yield from src.past_blank(body_end)
+        mark = yield from src.at(self.after_body, pos)
+        if mark in self.closers:
+            return pos + len(mark)
+        if mark is not None or (pos == len(src.text) and not src.cut):
+            return body_end
+        return None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A broken block whose end was not found yet, with all that was found since."""
+
+    start: int
+    reason: Broken
+    inner: list[Item] = field(default_factory=list[Item])
+
+
+class BlockRun:
+    """One completion read in a ``BlockFormat``."""
+
+    def __init__(self, form: BlockFormat, src: Source, out: Assembly, *, pos: int = 0, think: bool = True):
+        self._form = form
+        self._src = src
+        self._out = out
+        self._pos = pos
+        """Everything before was handed over."""
+        self._quotes = Quotes(pos)
+        self._open: list[_Open] = []
+        self._after_block = False
+        self._think = form.think if think else None
+
+    def steps(self) -> Steps[None]:
+        """Read to the end of the text."""
+        form, src = self._form, self._src
+        look = self._pos
+        while mark := (yield from src.until(form.marks, look, self._prose)):
+            literal = mark.group()
+            if literal in form.closers:
+                look = self._closer(mark.start(), mark.end())
+            elif literal in form.ends:
+                look = yield from self._end_of_turn(mark.start(), mark.end())
+            elif literal in (form.think or ()) and (self._open or not self._think):
+                look = mark.end()
+            elif form.think and literal == form.think[1]:
+                look = yield from self._think_closed(mark.start(), mark.end())
+            elif (quoted := (yield from self._quoted(mark.start()))) is not None:
+                look = quoted
+            elif form.think and literal == form.think[0]:
+                look = yield from self._think_opened(mark.start(), mark.end())
+            else:
+                look = yield from self._block(mark.start(), literal)
+        self._give_up_open()
+        self._prose(len(src.text))
+
+    def _prose(self, end: int) -> None:
+        if not self._open and end > self._pos:
+            self._out.content(self._pos, end)
+            self._pos = end
+
+    def _block(self, start: int, opener: str) -> Steps[int]:
+        block = yield from self._form.read(self._src, start, opener)
+        if block is None:
+            return start + len(opener)
+        if isinstance(block, Broken):
+            if not self._open:
+                self._prose(start)
+            self._open.append(_Open(start, block))
+            return block.resume
+        if self._open:
+            self._open[-1].inner.extend(block.items)
+        else:
+            self._prose(start)
+            self._commit(block.items, block.end)
+        return block.end
+
+    def _commit(self, items: list[Item], end: int) -> None:
+        self._out.block()
+        for item in items:
+            self._out.add(item)
+        self._pos = end
+        self._quotes.restart(end)
+        self._after_block = True
+
+    def _closer(self, start: int, end: int) -> int:
+        if self._open:
+            broken = self._open.pop()
+            fault = Fault((broken.start, end), broken.reason.kind, broken.reason.message)
+            if self._open:
+                self._open[-1].inner.append(fault)
+            else:
+                self._commit([fault], end)
+        elif self._after_block and not self._src.text[self._pos : start].strip():
+            self._pos = end
+        return end
+
+    def _give_up_open(self) -> None:
+        """Decide on the broken blocks that never closed, now that the text has ended.
+
+        Each ends where the next block begins. In a text cut by the token limit the first takes all that
+        follows: what looks like a block there may be a quotation whose end was cut off.
+        """
+        still_open = self._open[:1] if self._src.cut else self._open
+        found: list[Item | _Open] = []
+        for broken in still_open:
+            found += [broken] if self._src.cut else [broken, *broken.inner]
+        starts = [item.start if isinstance(item, _Open) else item.span[0] for item in found]
+        for item, following in zip(found, [*starts, len(self._src.text)][1:], strict=True):
+            if isinstance(item, _Open):
+                item = Fault((item.start, following), item.reason.kind, item.reason.message)
+            self._commit([item], item.span[1])
+            self._out.content(item.span[1], following)
+            self._pos = following
+
+    def _end_of_turn(self, start: int, end: int) -> Steps[int]:
+        """Drop an end-of-turn token where the text ends with it; elsewhere it is prose."""
+        if not (yield from self._nothing_follows(end)):
+            return end
+        self._prose(start)
+        self._pos = len(self._src.text)
+        return self._pos
+
+    def _nothing_follows(self, pos: int) -> Steps[bool]:
+        """Tell whether only blanks and end-of-turn tokens follow."""
+        while True:
+            pos = yield from self._src.past_blank(pos)
+            mark = yield from self._src.at(self._form.marks, pos)
+            if mark not in self._form.ends:
+                return pos == len(self._src.text)
+            pos += len(mark)
+
+    def _quoted(self, start: int) -> Steps[int | None]:
+        """Return where a quotation around ``start`` ends; None if nothing quotes it."""
+        src = self._src
+        if self._open or (closer := self._quotes.closer_at(src.text, start)) is None:
+            return None
+        found = yield from src.until(Markers((closer,)), start)
+        self._quotes.restart(found.end() if found else start)
+        return found.end() if found else None
+
+    def _think_opened(self, start: int, end: int) -> Steps[int]:
+        if not starts_line(self._src.text, start):
+            return end
+        self._prose(start)
+        self._pos = end
+        return (yield from self.think(end))
+
+    def think(self, start: int) -> Steps[int]:
+        """Read the think block whose text begins at ``start`` and return where the answer goes on."""
+        src, form = self._src, self._form
+        assert form.think is not None
+        self._out.begin_reasoning()
+        begin = start
+
+        def passed(safe: int) -> None:
+            nonlocal begin
+            self._out.reasoning(src.text[begin:safe])
+            begin = safe
+
+        stops = Markers((form.think[1], *form.ends))
+        stop = yield from src.until(stops, start, passed)
+        while stop and stop.group() in form.ends and not (yield from self._nothing_follows(stop.end())):
+            stop = yield from src.until(stops, stop.end(), passed)
+        passed(stop.start() if stop else len(src.text))
+        self._out.end_reasoning()
+        closed = stop is not None and stop.group() == form.think[1]
+        self._pos = stop.end() if stop and closed else len(src.text)
+        self._quotes.restart(self._pos)
+        if not closed and not src.cut:
+            yield from self._calls_in_open_reasoning(start)
+        return self._pos
+
+    def _think_closed(self, start: int, end: int) -> Steps[int]:
+        """Read a closing marker that nothing opened: the prompt did, so all before it was a draft."""
+        after = yield from self._src.past_blank(end)
+        alone = starts_line(self._src.text, start) or "\n" in self._src.text[end:after] or self._src.ended
+        if not alone or self._out.has_reasoning or self._quotes.closer_at(self._src.text, start):
+            return end
+        self._out.rewind_to_reasoning(start)
+        self._pos = end
+        self._quotes.restart(end)
+        return end
+
+    def _calls_in_open_reasoning(self, start: int) -> Steps[None]:
+        """Report the calls in a think block that never closed."""
+        scratch = Assembly(self._src, None)
+        yield from BlockRun(self._form, self._src, scratch, pos=start, think=False).steps()
+        for call in scratch.message().tool_calls:
+            assert call.span is not None
+            self._out.add(Fault(call.span, "in_reasoning", _IN_REASONING))
+
+
+_IN_REASONING = (
+    "The call stands inside a think block that was never closed: close the block, then call the tool."
+)

@@ -1,0 +1,39 @@
+"""What stands in prose: a marker that is only mentioned is no call."""
+
+_FENCE = "```"
+
+
+def starts_line(text: str, pos: int) -> bool:
+    """Tell whether only blanks stand between the beginning of the line and ``pos``."""
+    before = pos - 1
+    while before >= 0 and text[before] in " \t":
+        before -= 1
+    return before < 0 or text[before] in "\r\n"
+
+
+class Quotes:
+    """Whether a position in growing prose stands inside a code fence or an inline code span."""
+
+    __slots__ = ("_fenced", "_inline", "_pos")
+
+    def __init__(self, pos: int):
+        self.restart(pos)
+
+    def restart(self, pos: int) -> None:
+        """Begin anew at ``pos``, outside of any quote."""
+        self._pos, self._fenced, self._inline = pos, False, False
+
+    def closer_at(self, text: str, pos: int) -> str | None:
+        """Return what would end the quote that ``pos`` stands in; None outside of quotes."""
+        lines = text[self._pos : pos].split("\n")
+        whole_line = starts_line(text, self._pos)
+        self._pos = pos
+        for number, line in enumerate(lines):
+            if number:
+                whole_line, self._inline = True, False
+            if whole_line and line.lstrip().startswith(_FENCE):
+                self._fenced = not self._fenced
+            elif not self._fenced and line.count("`") % 2:
+                self._inline = not self._inline
+            whole_line = False
+        return f"\n{_FENCE}" if self._fenced else "`" if self._inline else None

@@ -1,0 +1,65 @@
+"""The canonical hermes text of tools, calls and results: what records are written in and ``hermes`` parses.
+
+Pure functions from data to text. Exporter and parser share them, because two spellings of one format drift
+apart: a model trained on the one is then judged by the other.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from trajectories.messages import ToolCall, ToolSchema
+
+TOOLS_PROMPT = """\
+You may call one or more functions to help with what the user asks. Their signatures stand inside \
+<tools></tools> tags as JSON:
+<tools>
+{tools}
+</tools>
+To call a function, write its name and its arguments as one JSON object inside <tool_call></tool_call> tags, \
+one block per call:
+<tool_call>
+{{"name": "<function name>", "arguments": {{"<argument name>": <argument value>}}}}
+</tool_call>
+Each result comes back inside <tool_response></tool_response> tags."""
+
+
+def render_tools(schemas: Sequence[ToolSchema]) -> str:
+    """Write the part of a system prompt that tells the model its tools and how to call them."""
+    return TOOLS_PROMPT.format(tools=json.dumps(list(schemas), ensure_ascii=False))
+
+
+def render_call(name: str, arguments: dict[str, Any], *, tag: str = "tool_call") -> str:
+    """Write one call as a block of its own."""
+    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<{tag}>\n{body}\n</{tag}>"
+
+
+def render_assistant(
+    content: str | None,
+    *,
+    reasoning: str | None = None,
+    tool_calls: Sequence[ToolCall] = (),
+    tag: str = "tool_call",
+) -> str:
+    """Write an assistant turn; no think block where ``reasoning`` is None."""
+    calls = "\n".join(render_call(call.name, call.arguments, tag=tag) for call in tool_calls)
+    answer = "\n".join(part for part in (content, calls) if part)
+    if reasoning is None:
+        return answer
+    return f"<think>\n{reasoning}\n</think>" + ("\n\n" if content else "\n" if calls else "") + answer
+
+
+def render_result(name: str | None, content: str) -> str:
+    """Write one tool result; content that is itself a JSON object or array stands in it as JSON."""
+    body = json.dumps({"name": name, "content": _json_or_text(content)}, ensure_ascii=False)
+    return f"<tool_response>\n{body}\n</tool_response>"
+
+
+def _json_or_text(content: str) -> Any:
+    if content.lstrip()[:1] not in {"{", "["}:
+        return content
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return content
