@@ -1,0 +1,297 @@
+"""One persistent shell of a sandbox, from the harness's side.
+
+A command is over when its exit code has come over the side channel *and* its nonce has come through both
+outputs, so that no output is cut off and none is waited for in vain. The nonce reaches the sandbox together
+with the command but is read there only after the command ran. A command is sent once: if what became of it
+can't be known, that is `SandboxDied`.
+"""
+
+import asyncio
+import secrets
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Literal
+
+from backends.base import OnOutput
+from backends.finish import finish
+from backends.link import STDERR, STDOUT, Link, Receive, program
+from backends.output import Capture
+from backends.warden import Warden
+from trajectories.errors import SandboxDied
+
+RECOVERY_TIMEOUT_S = 10.0
+IDLE_OUTPUT_BYTES = 64 * 1024
+KILLED = 137
+
+Ending = Literal["ended", "exited", "lost", "timed_out", "failed"]
+
+
+@dataclass(slots=True)
+class Run:
+    """One command on its way."""
+
+    nonce: bytes
+    captures: dict[int, Capture]
+    finished: Future[None]
+    on_output: OnOutput | None = None
+    ending: Ending | None = None
+    exit_code: int | None = None
+    last_pid: int = 0
+    error: Exception | None = None
+    started: float = field(default_factory=monotonic)
+    duration_s: float = 0.0
+    open_channels: set[int] = field(default_factory=lambda: {STDOUT, STDERR})
+    carry: dict[int, bytes] = field(default_factory=lambda: {STDOUT: b"", STDERR: b""})
+
+    def finish(self, ending: Ending) -> None:
+        """End the wait, unless something else has."""
+        if self.ending is None:
+            self.ending = ending
+            self.duration_s = monotonic() - self.started
+            if not self.finished.done():
+                self.finished.set_result(None)
+
+    def take(self, channel: int, data: bytes) -> bytes:
+        """Take output up to the nonce and return what comes after it."""
+        data = self.carry[channel] + data
+        end = data.find(self.nonce)
+        if end < 0:
+            keep = _partial_match(data, self.nonce)
+            self.carry[channel] = data[len(data) - keep :]
+            self._add(channel, data[: len(data) - keep])
+            return b""
+        self.carry[channel] = b""
+        self._add(channel, data[:end])
+        self.open_channels.discard(channel)
+        return data[end + len(self.nonce) :]
+
+    def _add(self, channel: int, data: bytes) -> None:
+        if not data:
+            return
+        self.captures[channel].add(data)
+        if self.on_output is not None:
+            try:
+                self.on_output("stdout" if channel == STDOUT else "stderr", data)
+            except Exception as error:  # the caller's own: it ends the command and is raised there
+                self.error, self.on_output = error, None
+                self.finish("failed")
+
+
+class Shell:
+    """A persistent shell. Commands queue; one runs at a time."""
+
+    def __init__(self, name: str, warden: Warden, connect: Callable[[Receive], Awaitable[Link]]):
+        self.name = name
+        self.pids: set[int] = set()
+        """Process ids, inside the sandbox, of the shell and its keeper."""
+        self._warden = warden
+        self._connect = connect
+        self._lock = asyncio.Lock()
+        self._link: Link | None = None
+        self._key = ""
+        self._pid = 0
+        self._ready = False
+        self._returning: Future[None] | None = None
+        self._run: Run | None = None
+        self._idle: dict[int, Capture] = {}
+
+    async def open(self) -> None:
+        """Start the shell, or start it anew on fresh streams.
+
+        Raises:
+            SandboxDied: The sandbox does not answer.
+        """
+        self.close()
+        self._key = secrets.token_hex(16)
+        self._idle = {channel: Capture(IDLE_OUTPUT_BYTES) for channel in (STDOUT, STDERR)}
+        self._warden.side.expect(self._key, self._hear)
+        self._link = await self._connect(self._receive)
+        self._link.write(program("keeper.sh") + program("loop.sh") + self._key.encode() + b"\0")
+        if not await self._came_back():
+            self._warden.mourn("a shell of the sandbox did not start")
+            raise SandboxDied(self._warden.cause or "")
+
+    def close(self) -> None:
+        """Free the streams."""
+        self._warden.side.forget(self._key)
+        self._ready = False
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    async def run(
+        self,
+        code: str,
+        *,
+        timeout_s: float,
+        others: Callable[[], set[int]],
+        captures: tuple[Capture, Capture],
+        stdin: Iterable[bytes] | None = None,
+        on_output: OnOutput | None = None,
+    ) -> Run:
+        """Run a command when the shell is free.
+
+        Args:
+            code: Bash source; with ``stdin`` it must read all of it, whatever else fails.
+            timeout_s: Limit, in seconds from when the shell is free.
+            others: Gives the processes of the sandbox's other shells, which a sweep must spare.
+            captures: Where stdout and stderr go.
+            stdin: Chunks for the code to read.
+            on_output: See `Slot.exec`.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+        async with self._lock:
+            if self._link is None:
+                await self.open()
+            run = self._begin(code, captures, stdin is not None, on_output)
+            try:
+                await self._wait(run, timeout_s, stdin)
+            except asyncio.CancelledError:
+                run.finish("timed_out")
+                await finish(self._recover(run, others()))
+                raise
+            else:
+                if run.ending != "ended":
+                    await finish(self._recover(run, others()))
+            finally:
+                self._run = None
+        if run.error is not None:
+            raise run.error
+        return run
+
+    async def _wait(self, run: Run, timeout_s: float, stdin: Iterable[bytes] | None) -> None:
+        alarm = asyncio.get_running_loop().call_later(timeout_s, run.finish, "timed_out")
+        if stdin is None:
+            self._write(run.nonce + b"\0")
+        pump = None if stdin is None else asyncio.create_task(self._send(stdin, run))
+        try:
+            await run.finished
+        finally:
+            alarm.cancel()
+            if pump is not None:
+                pump.cancel()
+                await asyncio.wait({pump})
+
+    def _begin(
+        self, code: str, captures: tuple[Capture, Capture], stdin: bool, on_output: OnOutput | None
+    ) -> Run:
+        nonce, token = secrets.token_hex(16), secrets.token_hex(8)
+        run = Run(
+            nonce=nonce.encode(),
+            captures={STDOUT: captures[0], STDERR: captures[1]},
+            finished=asyncio.get_running_loop().create_future(),
+            on_output=on_output,
+        )
+        for channel, idle in self._idle.items():
+            if idle.total_bytes:
+                run.captures[channel].add(idle.data())
+                self._idle[channel] = Capture(IDLE_OUTPUT_BYTES)
+        side = self._warden.side
+
+        def started(words: list[str]) -> None:
+            side.forget(token)
+            run.last_pid = int(words[1])
+
+        def ended(words: list[str]) -> None:
+            side.forget(nonce)
+            run.exit_code = int(words[1])
+            self._settle(run)
+
+        side.expect(token, started)
+        side.expect(nonce, ended)
+        run.finished.add_done_callback(lambda _: (side.forget(token), side.forget(nonce)))
+        self._warden.watch(run.finished)
+        self._run = run
+        self._write(f"{self._key} {'stream' if stdin else 'none'} {token}\0{code}\0".encode())
+        return run
+
+    async def _send(self, stdin: Iterable[bytes], run: Run) -> None:
+        for chunk in stdin:
+            self._write(chunk)
+            if self._link is not None:
+                await self._link.drain()
+        self._write(run.nonce + b"\0")
+
+    async def _recover(self, run: Run, others: set[int]) -> None:
+        """Bring the shell back after a command that did not end by itself; collect what it printed."""
+        if run.ending in ("timed_out", "failed"):
+            await self._sweep(run, others)
+        elif run.ending == "lost":
+            run.exit_code = KILLED
+        if run.ending == "lost" or not await self._came_back() or not await self._collect(run):
+            await self.open()
+
+    async def _sweep(self, run: Run, others: set[int]) -> None:
+        run.exit_code = None
+        self._ready = False
+        elapsed_ticks = int((monotonic() - run.started) * 100) + 1
+        spared = others | self.pids - {self._pid}
+        await self._warden.ask("sweep", self.name, self._pid, run.last_pid, elapsed_ticks, *spared)
+
+    async def _came_back(self) -> bool:
+        """Wait until the keeper has started a shell; False if the keeper is gone."""
+        if self._link is None:
+            return False
+        if not self._ready:
+            self._returning = asyncio.get_running_loop().create_future()
+            self._warden.watch(self._returning)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RECOVERY_TIMEOUT_S):
+                    await self._returning
+        return self._ready
+
+    async def _collect(self, run: Run) -> bool:
+        """Run nothing in the new shell: all output before its nonces is the old command's."""
+        self._write(b"\0")  # ends whatever the old command left unread
+        sync = self._begin(":", (run.captures[STDOUT], run.captures[STDERR]), False, run.on_output)
+        sync.carry = run.carry
+        await self._wait(sync, RECOVERY_TIMEOUT_S, None)
+        return sync.ending == "ended"
+
+    def _hear(self, words: list[str]) -> None:
+        """Take what the keeper or a new shell says about itself."""
+        if words[0] == "ready":
+            self._pid = int(words[1])
+            self.pids = {self._pid, int(words[2])}
+            self._ready = True
+            self._tell_returning()
+        elif self._run is not None and self._run.ending is None and self._run.last_pid:
+            self._ready = False
+            self._run.exit_code = int(words[1])
+            self._run.finish("exited")
+
+    def _receive(self, channel: int, data: bytes) -> None:
+        run = self._run
+        if not data:
+            self.close()
+            self._tell_returning()
+            if run is not None:
+                run.finish("lost")
+            return
+        if run is not None and channel in run.open_channels:
+            data = run.take(channel, data)
+            self._settle(run)
+        if data:
+            self._idle[channel].add(data)
+
+    def _tell_returning(self) -> None:
+        if self._returning is not None and not self._returning.done():
+            self._returning.set_result(None)
+
+    def _settle(self, run: Run) -> None:
+        if run.exit_code is not None and not run.open_channels:
+            run.finish("ended")
+
+    def _write(self, data: bytes) -> None:
+        if self._link is not None:
+            self._link.write(data)
+
+
+def _partial_match(data: bytes, nonce: bytes) -> int:
+    """Length of the longest end of ``data`` that may be the beginning of ``nonce``."""
+    return next((n for n in range(min(len(nonce) - 1, len(data)), 0, -1) if data.endswith(nonce[:n])), 0)
