@@ -1,6 +1,6 @@
 """File and shell tasks in a sandbox, judged by the state of the sandbox."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ class TerminalEnv(BaseAgentEnv):
     """Tasks such as "Rename the file a.txt to b.txt", generated or from a dataset."""
 
     name = "terminal"
-    toolsets: ClassVar = ["terminal", "files"]
+    toolsets = ("terminal", "files")
     config_class = TerminalEnvConfig
     item_model = TerminalItem
     config: TerminalEnvConfig
