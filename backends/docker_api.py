@@ -18,6 +18,7 @@ from backends.link import STDERR, STDOUT, Link, Receive
 from trajectories.errors import ConfigError, SandboxUnavailable
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
+DEFAULT_PORT = 2375
 CONNECT_TIMEOUT_S = 10.0
 CALL_TIMEOUT_S = 120.0
 FRAME_HEADER_BYTES = 8
@@ -96,7 +97,9 @@ class DockerApi:
                     )
                 else:
                     _, stream = await loop.create_connection(
-                        lambda: HijackedStream(receive), self._address.hostname, self._address.port
+                        lambda: HijackedStream(receive),
+                        self._address.hostname or "localhost",
+                        self._address.port or DEFAULT_PORT,
                     )
                 stream.write(head.encode() + content)
                 await stream.upgraded

@@ -7,8 +7,9 @@ it.
 import asyncio
 import hashlib
 import tempfile
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from backends.archive import pack
 from backends.docker_api import DockerApi, EngineError
@@ -92,6 +93,6 @@ class DockerImages:
 
 def _digest(stream: BinaryIO) -> str:
     stream.seek(0)
-    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    digest = hashlib.file_digest(cast(BufferedReader, stream), "sha256").hexdigest()
     stream.seek(0)
     return digest[:32]
