@@ -25,6 +25,8 @@ class EmbeddedModel(_Section):
     """Model folder; `python scripts/fetch_model.py` makes one."""
     parser: str = "hermes"
     """Format of the model's tool calls."""
+    chat_template: str | None = None
+    """Shipped template (`hermes`) or .jinja file to use instead of the model's own."""
 
 
 class OpenAIModel(_Section):

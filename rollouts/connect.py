@@ -47,7 +47,8 @@ async def open_backend(config: SandboxConfig, max_slots: int) -> AsyncIterator[T
 
 def _client(config: ModelConfig) -> ModelClient:
     if isinstance(config, EmbeddedModel):
-        return ManagedClient(EmbeddedEngine(config.path), config.path, parser=config.parser)
+        engine = EmbeddedEngine(config.path)
+        return ManagedClient(engine, config.path, parser=config.parser, chat_template=config.chat_template)
     from inference.openai_client import OpenAIClient
 
     key = config.api_key.get_secret_value() if config.api_key else None
