@@ -25,10 +25,12 @@ class Seam:
     end_id: int
     needs_tools: bool = False
     """Whether the bridge's text depends on the tools."""
+    needs_system: bool = False
+    """Whether it depends on the system message, which some templates put into the last user message."""
 
 
-class NoBridge(Exception):
-    """The template gives no bridge; the text says why."""
+class NoBridge(TemplateRefusal):
+    """The template gives no bridge to these messages; the text says why."""
 
 
 class Bridge:
@@ -77,6 +79,7 @@ class Bridge:
         *,
         now: datetime,
         ended_by: int | None,
+        system: Message | None = None,
     ) -> list[int]:
         """Return the ids between a sampled assistant message and the next.
 
@@ -87,6 +90,7 @@ class Bridge:
             now: The session's frozen clock.
             ended_by: The end token that was sampled. None where the turn was stopped before one: then the
                 bridge begins with the seam's, which is given, not sampled, hence never trained.
+            system: The message the session began with, if that is a system message.
 
         Raises:
             NoBridge: The template gives none for these messages.
@@ -94,21 +98,29 @@ class Bridge:
         mark = self._mark(new_messages)
         safe = self._safe(mark)
         told = [self.conventions.tell(message, safe) for message in new_messages]
-        text = self.text_between(told, tools if seam.needs_tools else (), seam, now=now)
+        opening = [self.conventions.tell(system, safe)] if system and seam.needs_system else []
+        text = self.text_between(told, tools if seam.needs_tools else (), seam, now=now, opening=opening)
         if ended_by is None:
             return [seam.end_id, *self.encoder.encode(text, mark=mark, after=seam.end_id)]
         return self.encoder.encode(text, mark=mark, after=ended_by)
 
     def text_between(
-        self, told: Sequence[MessageDict], tools: Sequence[ToolSchema], seam: Seam, *, now: datetime
+        self,
+        told: Sequence[MessageDict],
+        tools: Sequence[ToolSchema],
+        seam: Seam,
+        *,
+        now: datetime,
+        opening: Sequence[MessageDict] = (),
     ) -> str:
-        """Return the text the template writes after an assistant message's end token.
+        """Return the text the template writes after an assistant message's end token and before the next.
 
         Raises:
             NoBridge: It refuses these messages, or drops the assistant message or its end.
         """
         try:
-            rendered = self.template.render([*self.conventions.stub_before(told), *told], tools, now=now)
+            stub = [*opening, *self.conventions.stub_before(told)]
+            rendered = self.template.render([*stub, *told], tools, now=now)
         except TemplateRefusal as refusal:
             raise NoBridge(str(refusal)) from refusal
         sentinel = rendered.find(SENTINEL)

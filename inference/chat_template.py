@@ -63,14 +63,14 @@ class ChatTemplate:
         Raises:
             TemplateRefusal: The template raised, or read what these messages do not have.
         """
+        variables = {**self._variables, "strftime_now": now.strftime}
         try:
             return self._template.render(
                 messages=list(messages),
                 tools=list(tools) or None,
                 documents=None,
                 add_generation_prompt=generation_prompt,
-                strftime_now=now.strftime,
-                **self._variables,
+                **variables,
             )
         except Exception as error:
             roles = ", ".join(str(message["role"]) for message in messages)

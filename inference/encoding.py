@@ -40,10 +40,15 @@ class TextEncoder:
         self._control_texts = {token_id: token for token, token_id in self.control.items()}
         self._control_ids = frozenset(self._control_texts)
         self._spelled = _any_of(self.control)
+        token = next(iter(self.control), "")
+        self._first_control = token, [self.control[token]] if token else []
+        self._pieces: dict[int, str] = {}
         self._normalizer = (
             tokenizer.normalizer if any(added[i].normalized for i in self._control_ids) else None
         )
         self._plain = _without_control(tokenizer)
+        spaces = {token.content: token_id for token_id, token in added.items() if not token.content.strip()}
+        self._renumbered = {self._plain.token_to_id(space): token_id for space, token_id in spaces.items()}
         self.vocab_size = 1 + max(tokenizer.get_vocab(with_added_tokens=True).values())
         """One more than the largest id of the tokenizer; the model's own may be padded beyond it."""
 
@@ -92,12 +97,18 @@ class TextEncoder:
         return ids[len(head) :]
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """Return the text of sampled ids, control tokens included."""
-        guard = next(iter(self.control.items()), None)
-        if guard is None:
-            return self._natural.decode(list(token_ids), skip_special_tokens=False)
-        text = self._natural.decode([guard[1], *token_ids], skip_special_tokens=False)
-        return text.removeprefix(guard[0])
+        """Return the text of sampled ids, control tokens included; that of single ids is kept."""
+        if len(token_ids) != 1:
+            return self._decoded(token_ids)
+        text = self._pieces.get(token_ids[0])
+        if text is None:
+            text = self._pieces[token_ids[0]] = self._decoded(token_ids)
+        return text
+
+    def _decoded(self, token_ids: Sequence[int]) -> str:
+        token, token_id = self._first_control
+        text = self._natural.decode([*token_id, *token_ids], skip_special_tokens=False)
+        return text.removeprefix(token)
 
     def _spells_when_normalized(self, text: str) -> bool:
         return self._normalizer is not None and bool(
@@ -129,7 +140,8 @@ class TextEncoder:
         return [token_id for token_id in chain.from_iterable(pieces) if token_id not in self._control_ids]
 
     def _without_guard(self, text: str) -> list[int]:
-        return self._plain.encode(_GUARD + text, add_special_tokens=False).ids[1:]
+        ids = self._plain.encode(_GUARD + text, add_special_tokens=False).ids[1:]
+        return [self._renumbered.get(token_id, token_id) for token_id in ids] if self._renumbered else ids
 
 
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
@@ -147,7 +159,10 @@ def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:
 
 
 def _without_control(tokenizer: Tokenizer) -> Tokenizer:
-    """Return a copy of ``tokenizer`` that reads control tokens as the characters they are spelled with."""
+    """Return a copy of ``tokenizer`` that reads control tokens as the characters they are spelled with.
+
+    What is left of its added vocabulary gets new ids: a tokenizer numbers added tokens by their order.
+    """
     spec = json.loads(tokenizer.to_str())
     spec["added_tokens"] = [token for token in spec["added_tokens"] if not token["content"].strip()]
     spec["post_processor"] = None

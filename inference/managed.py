@@ -14,12 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from inference.bridge import Bridge, Seam
+from inference.bridge import Bridge, NoBridge
 from inference.chat_template import OURS, ChatTemplate, TemplateRefusal, shipped_template, template_source
 from inference.encoding import TextEncoder
 from inference.engine import Engine, Generation
 from inference.model_files import ModelFiles, load_model_files
-from inference.probe import TemplateReport, probe
+from inference.probe import BridgeKind, TemplateReport, probe
 from inference.session import Completion
 from tool_call_parsers import get_parser
 from trajectories.errors import ConfigError, ContextOverflow
@@ -50,6 +50,7 @@ class ManagedClient:
         template_variables: What the template may read besides the conversation, such as ``enable_thinking``.
         history: What to do where the template rewrites history.
         trust_first_prompt: Let the messages a session is opened with write control tokens.
+        clock: Tells the date to templates that write it; asked once a session.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class ManagedClient:
         template_variables: Mapping[str, Any] | None = None,
         history: HistoryPolicy = "append",
         trust_first_prompt: bool = False,
+        clock: Callable[[], datetime] = datetime.now,
     ):
         self.engine = engine
         self.parser = parser
         self.history: HistoryPolicy = history
         self.trust_first_prompt = trust_first_prompt
+        self.clock = clock
         self._tokenizer = tokenizer
         self._chat_template = chat_template
         self._template_variables = dict(template_variables or {})
@@ -168,14 +171,18 @@ class ManagedSession:
         self._client = client
         self._trajectory_id = trajectory_id
         self._tools = list(tools)
-        self._now = now or datetime.now()
+        self._now = now or client.clock()
         self._trusted = len(messages) if client.trust_first_prompt else 0
         self._parser = get_parser(client.parser, self._tools, client.bridge.encoder)
         self._messages = tuple(messages)
+        self._system = messages[0] if messages and messages[0].role == "system" else None
         self._ids: TokenPrefix | None = None
         """Prompt and output of the last turn; None before the first."""
         self._ended_by: int | None = None
         """The end token the last turn was sampled with; None where it was stopped before one."""
+
+        self._reasoned = False
+        """Whether a sampled turn holds reasoning that the template may drop."""
 
     async def extend(self, new_messages: list[Message], sampling: SamplingParams) -> Completion:
         """Append ``new_messages`` and sample the next assistant message."""
@@ -196,6 +203,7 @@ class ManagedSession:
         turn = self._turn(prompt_ids, generation, sampling, cause, time.perf_counter() - started)
         self._ids = prompt_ids.append(generation.output_ids)
         self._ended_by = _last_of(generation.output_ids, self._client.report.end_ids)
+        self._reasoned = self._reasoned or turn.message.reasoning is not None
         self._messages = (*self._messages, *new_messages, self._said(turn))
         return Completion(turn.message, turn)
 
@@ -203,24 +211,25 @@ class ManagedSession:
         """Return an independent session with the same history, clock and memory."""
         child = ManagedSession(self._client, self._trajectory_id, self._messages, self._tools, self._now)
         child._trusted = self._trusted
-        child._ids, child._ended_by = self._ids, self._ended_by
+        child._ids, child._ended_by, child._reasoned = self._ids, self._ended_by, self._reasoned
         return child
 
     async def _prompt(self, new_messages: list[Message]) -> tuple[TokenPrefix, RowCause | None]:
         """Return the next prompt, and why it does not extend the last turn's if it doesn't."""
         if self._ids is None:
             return TokenPrefix(await self._rendered(new_messages)), "start"
-        report = self._client.report
-        kind = "tool" if new_messages and new_messages[0].role == "tool" else "user"
-        seam = report.seams.get(kind)
-        follow = self._client.history == "template" and kind in report.rewrites
-        if seam is None or follow:
-            try:
-                return _continued(self._ids, await self._rendered(new_messages))
-            except TemplateRefusal:
-                if seam is None:
-                    raise
-        return self._ids.append(await self._bridged(new_messages, seam)), None
+        kind: BridgeKind = "tool" if new_messages and new_messages[0].role == "tool" else "user"
+        ways = [self._bridged, self._rendered_again]
+        if self._client.history == "template" and self._is_rewritten(kind):
+            ways.reverse()
+        try:
+            return await ways[0](new_messages, kind)
+        except TemplateRefusal:
+            return await ways[1](new_messages, kind)
+
+    def _is_rewritten(self, kind: BridgeKind) -> bool:
+        rewrite = self._client.report.rewrites.get(kind)
+        return rewrite == "prompt" or (rewrite == "reasoning" and self._reasoned)
 
     async def _rendered(self, new_messages: list[Message]) -> list[int]:
         messages = [*self._messages, *new_messages]
@@ -229,12 +238,28 @@ class ManagedSession:
             messages, lambda: bridge.prompt(messages, self._tools, now=self._now, trusted=trusted)
         )
 
-    async def _bridged(self, new_messages: list[Message], seam: Seam) -> list[int]:
-        bridge, ended_by = self._client.bridge, self._ended_by
-        return await _encoded(
+    async def _bridged(
+        self, new_messages: list[Message], kind: BridgeKind
+    ) -> tuple[TokenPrefix, RowCause | None]:
+        report, bridge, ended_by = self._client.report, self._client.bridge, self._ended_by
+        seam = report.seams.get(kind)
+        if seam is None or self._ids is None:
+            raise NoBridge(report.unsafe.get(kind, f"{report.template} carries no {kind} messages"))
+        ids = await _encoded(
             new_messages,
-            lambda: bridge.between(new_messages, self._tools, seam, now=self._now, ended_by=ended_by),
+            lambda: bridge.between(
+                new_messages, self._tools, seam, now=self._now, ended_by=ended_by, system=self._system
+            ),
         )
+        return self._ids.append(ids), None
+
+    async def _rendered_again(
+        self, new_messages: list[Message], kind: BridgeKind
+    ) -> tuple[TokenPrefix, RowCause | None]:
+        rendered = await self._rendered(new_messages)
+        if self._ids is not None and rendered[: len(self._ids)] == self._ids:
+            return self._ids.append(rendered[len(self._ids) :]), None
+        return TokenPrefix(rendered), "template"
 
     def _turn(
         self,
@@ -290,10 +315,3 @@ async def _encoded(messages: Sequence[Message], encode: Callable[[], list[int]])
     if sum(len(message.content or "") for message in messages) < _LONG_TEXT:
         return encode()
     return await asyncio.to_thread(encode)
-
-
-def _continued(ids: TokenPrefix, rendered: list[int]) -> tuple[TokenPrefix, RowCause | None]:
-    """Return a fresh rendering as a continuation of ``ids`` where it is one."""
-    if rendered[: len(ids)] == ids:
-        return ids.append(rendered[len(ids) :]), None
-    return TokenPrefix(rendered), "template"

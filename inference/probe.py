@@ -23,9 +23,14 @@ BridgeKind = Literal["user", "tool"]
 Handling = Literal["verbatim", "trimmed", "json", "refused"]
 """What becomes of a content: as it is, without the white space around it, as a JSON string, or nothing."""
 
+Rewrite = Literal["prompt", "reasoning"]
+"""What a template changes of a prompt and the turn sampled on it: the prompt's own text, or it drops the
+turn's reasoning."""
+
 _THEN = datetime(2001, 2, 3)
 _NOW = datetime(2024, 7, 26)
 _USER: MessageDict = {"role": "user", "content": "question"}
+_SYSTEM: MessageDict = {"role": "system", "content": "instructions"}
 _PROBED_TOOL: ToolSchema = {
     "type": "function",
     "function": {
@@ -59,8 +64,8 @@ class TemplateReport:
     """Where bridges begin; a kind is missing where there is no safe bridge."""
     unsafe: Mapping[BridgeKind, str]
     """Why there is none."""
-    rewrites: Mapping[BridgeKind, str]
-    """What it does to history that was already in a prompt or sampled, by what follows that history."""
+    rewrites: Mapping[BridgeKind, Rewrite]
+    """What of the history it changes once these follow."""
 
     @property
     def end_ids(self) -> frozenset[int]:
@@ -78,10 +83,10 @@ class TemplateReport:
         if self.opens_reasoning:
             lines.append("  the prompt opens a think block")
         for kind, seam in self.seams.items():
-            tools = ", depends on the tools" if seam.needs_tools else ""
-            lines.append(f"  bridge to {kind}: safe, after {seam.end_token}{tools}")
+            needs = ", holds the tools" * seam.needs_tools + ", holds the system message" * seam.needs_system
+            lines.append(f"  bridge to {kind}: safe, after {seam.end_token}{needs}")
         lines += [f"  bridge to {kind}: UNSAFE, {reason}" for kind, reason in self.unsafe.items()]
-        lines += [f"  before {kind} messages it rewrites: {what}" for kind, what in self.rewrites.items()]
+        lines += [f"  before {kind} messages it rewrites the {what}" for kind, what in self.rewrites.items()]
         return "\n".join(lines)
 
 
@@ -111,7 +116,7 @@ class _Probe:
         tools = [_PROBED_TOOL] if carries_tools else []
         seams: dict[BridgeKind, Seam] = {}
         unsafe: dict[BridgeKind, str] = {}
-        rewrites: dict[BridgeKind, str] = {}
+        rewrites: dict[BridgeKind, Rewrite] = {}
         kinds: list[BridgeKind] = ["user", "tool"] if self._carries_results else ["user"]
         for kind in kinds:
             try:
@@ -120,7 +125,6 @@ class _Probe:
                 unsafe[kind] = str(reason)
             if rewritten := self._rewrites(kind, tools):
                 rewrites[kind] = rewritten
-        thinks = self._try([_USER]).rfind("<think>"), self._try([_USER]).rfind("</think>")
         return TemplateReport(
             template=self._template.name,
             conventions=self._conventions,
@@ -129,7 +133,7 @@ class _Probe:
             bos=self._bos(opening),
             preamble=self._preamble(opening, seams.get("user")),
             writes_date=opening != self._template.render([_USER], now=_THEN),
-            opens_reasoning=thinks[0] > thinks[1],
+            opens_reasoning=opening.rstrip().endswith("<think>"),
             seams=seams,
             unsafe=unsafe,
             rewrites=rewrites,
@@ -177,7 +181,11 @@ class _Probe:
         end_token = control[0 if kind == "user" else -1].group()
         seam = Seam(end_token, self._encoder.control[end_token])
         text = self._bridge.text_between(new, tools, seam, now=_NOW)
-        seam = replace(seam, needs_tools=text != self._text_without_tools(new, seam))
+        seam = replace(
+            seam,
+            needs_tools=text != self._text_between(new, seam),
+            needs_system=text != self._text_between(new, seam, tools, opening=[_SYSTEM]),
+        )
         rendered = self._template.render([*stub, *new], tools, now=_NOW)
         before = rendered.removesuffix(text)
         bridge = self._encoder.encode(text, after=seam.end_id)
@@ -185,14 +193,19 @@ class _Probe:
             raise NoBridge("tokens merge across the end of an assistant message")
         return seam
 
-    def _text_without_tools(self, new: Sequence[MessageDict], seam: Seam) -> str | None:
+    def _text_between(
+        self,
+        new: Sequence[MessageDict],
+        seam: Seam,
+        tools: Sequence[ToolSchema] = (),
+        opening: Sequence[MessageDict] = (),
+    ) -> str | None:
         try:
-            return self._bridge.text_between(new, (), seam, now=_NOW)
+            return self._bridge.text_between(new, tools, seam, now=_NOW, opening=opening)
         except NoBridge:
             return None
 
-    def _rewrites(self, kind: BridgeKind, tools: Sequence[ToolSchema]) -> str | None:
-        """Tell what of a prompt and the turn sampled on it a later rendering changes."""
+    def _rewrites(self, kind: BridgeKind, tools: Sequence[ToolSchema]) -> Rewrite | None:
         new = self._new(kind)
         history = self._conventions.stub_before(new)
         spoken = history[-1]
@@ -201,13 +214,13 @@ class _Probe:
         if not later:
             return None
         if not later.startswith(prompt):
-            return "the prompt before the assistant message"
+            return "prompt"
         if self._conventions.reasoning == "field":
             thought = {**spoken, "reasoning_content": _REASONING}
         else:
             thought = {**spoken, "content": f"<think>\n{_REASONING}\n</think>\n\n{spoken['content'] or ''}"}
         if _REASONING not in self._try([*history[:-1], thought, *new], tools):
-            return "reasoning is dropped"
+            return "reasoning"
         return None
 
     def _new(self, kind: BridgeKind) -> list[MessageDict]:
@@ -242,7 +255,7 @@ class _Probe:
         """Return what comes before the first message but not before a later one."""
         if seam is None:
             return ""
-        later = self._bridge.text_between([_USER], (), seam, now=_NOW)
+        later = self._text_between([_USER], seam) or ""
         pairs = zip(reversed(opening), reversed(later), strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         return opening[: len(opening) - shared].removeprefix(self._bos(opening) or "")

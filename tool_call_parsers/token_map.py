@@ -40,11 +40,16 @@ class TokenMap:
         self._aligned = True
 
     def extend(self, text: str, ids: Sequence[int]) -> None:
-        """Take the ids whose text ends ``text``; gives up for good where ids and text do not agree."""
+        """Take the ids whose text ends ``text``; gives up for good where ids and text do not agree.
+
+        Most ids are whole characters: then the text of the id alone, which a tokenizer can keep, will do.
+        """
         for token_id in ids:
             self._ids.append(token_id)
             self._starts.append(self._end)
-            piece = self._piece()
+            piece = self._tokenizer.decode([token_id])
+            if not piece or "\ufffd" in piece or not text.startswith(piece, self._end):
+                piece = self._piece()
             if text.startswith(piece, self._end):
                 self._end += len(piece)
             elif token_id not in self._added.values():

@@ -3,6 +3,7 @@
     LachesisError
     ├── ConfigError            ours: configuration or input is wrong; raised before any work starts
     ├── AlignmentError         ours: token arrays that must be parallel are not
+    ├── LeaseExpired           ours: a sandbox slot was used after its release
     ├── ContextOverflow        the model's: the conversation no longer fits; the rollout stops and is scored
     └── RolloutError           the world's: recorded with its boundary, reward None, retried whole
         ├── ModelError         boundary "model"
@@ -33,6 +34,10 @@ class ConfigError(LachesisError):
 
 class AlignmentError(LachesisError):
     """Token ids, logprobs and masks that must be parallel are not: a bug of ours, never padded over."""
+
+
+class LeaseExpired(LachesisError):
+    """A sandbox slot was used after its release: the sandbox may already be another task's."""
 
 
 class ContextOverflow(LachesisError):

@@ -1,0 +1,23 @@
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test lint setup
+
+demo: setup  ## the main job on a small real model: about 10 minutes on 2 cores
+	$(BIN)/python environments/terminal_env.py process --config scripts/demo.yaml \
+		--model.path "$$($(BIN)/python scripts/fetch_model.py)"
+
+test: setup  ## what needs a model, vLLM or Docker that isn't there is skipped, with the way to get it
+	$(BIN)/pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[torch,datasets,docker,dev]'
+	touch $@

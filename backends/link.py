@@ -1,0 +1,76 @@
+"""The seam between the sandbox protocol and what carries it.
+
+A backend only has to start a sandbox whose first process becomes ``warden.sh`` and to open processes that
+become ``keeper.sh``, each as a `Link`. Everything else (commands, files, timeouts, sweeps) is shared.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+STDOUT, STDERR = 1, 2
+
+Receive = Callable[[int, bytes], None]
+"""Called with a channel (`STDOUT` or `STDERR`) and bytes; with no bytes when the link has ended."""
+
+
+class Link(ABC):
+    """The three standard streams of a process inside a sandbox."""
+
+    in_order: bool
+    """Whether `poll` gives all that was written before an answer on the side channel. Where something relays
+    the streams it can't be known, and shells mark the end of a command in the output itself."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Send to standard input without waiting; what the pipe does not take is buffered."""
+
+    @abstractmethod
+    async def drain(self) -> None:
+        """Wait until what was written is nearly all sent, or the link has ended."""
+
+    @abstractmethod
+    def poll(self) -> None:
+        """Receive what can be received at once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop receiving and free the descriptors; idempotent."""
+
+
+class Sandbox(ABC):
+    """One running sandbox, as a backend makes it."""
+
+    workspace: str
+    temporary: tuple[str, ...]
+    """Every directory besides the workspace that the sandbox can write."""
+
+    @abstractmethod
+    async def open_shell(self, name: str, user: str | None, receive: Receive) -> Link:
+        """Start a process that evaluates `BOOTSTRAP`, and return its streams.
+
+        Its first argument is ``name``, its environment has ``LACHESIS_SHELL=name``, and its descriptor 3 is
+        the side channel: the standard output of process 1.
+
+        Raises:
+            SandboxDied: The sandbox is gone.
+        """
+
+    @abstractmethod
+    async def destroy(self) -> None:
+        """Kill everything and free everything, in bounded time; idempotent."""
+
+
+BOOTSTRAP = 'IFS= read -r -d "" program; eval "$program"'
+"""What wardens and keepers are started with; their program is the first record on their stdin.
+
+As an argument the program would fill every process list that the agent looks at.
+"""
+
+
+@cache
+def program(name: str) -> bytes:
+    """Return one of the shell programs beside this module as a record."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("#")).encode() + b"\0"

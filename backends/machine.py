@@ -1,0 +1,142 @@
+"""A running sandbox with its shells, independent of who leases it."""
+
+import asyncio
+import shlex
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from backends.base import OnOutput
+from backends.link import STDERR, Sandbox
+from backends.output import Capture
+from backends.shell import Run, Shell
+from backends.warden import Warden
+from trajectories.errors import SandboxError
+
+RESET_TIMEOUT_S = 30.0
+
+PROOF = """
+shopt -s dotglob nullglob
+for directory in "${directories[@]}"; do
+    rm -rf -- "$directory"/*
+    left=("$directory"/*)
+    ((${#left[@]} == 0)) || { echo "$directory still holds ${left[0]}" >&2; exit 1; }
+done
+chmod 755 "${directories[0]}" || exit
+for kind in shm sem msg; do
+    { read -r _; read -r left; } </proc/sysvipc/$kind && { echo "$kind is left: $left" >&2; exit 1; }
+done
+for process in /proc/[0-9]*; do
+    process=${process#/proc/}
+    [[ "$known$BASHPID " == *" $process "* || ! -e /proc/$process ]] ||
+        { echo "process $process is left" >&2; exit 1; }
+done
+exit 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLimits:
+    """How much of a command's output is kept."""
+
+    max_bytes: int = 256 * 1024
+    """Per channel."""
+    spill_directory: Path | None = None
+    """Host directory that gets the whole of an output that was truncated; None drops the middle."""
+
+
+class Machine:
+    """A sandbox, its warden and its shells."""
+
+    def __init__(self, sandbox: Sandbox, warden: Warden, limits: OutputLimits):
+        self.sandbox = sandbox
+        self.warden = warden
+        self.born = monotonic()
+        self._limits = limits
+        self._shells: dict[str, Shell] = {}
+
+    async def open(self) -> None:
+        """Open the control shell and the agent's, before anything of the agent runs.
+
+        Raises:
+            SandboxDied: The sandbox does not answer.
+        """
+        async with asyncio.TaskGroup() as group:
+            for name in ("control", "main"):
+                group.create_task(self.shell(name).open())
+
+    def shell(self, name: str, user: str | None = None) -> Shell:
+        """Return a shell by name; it is opened when it first runs something."""
+        name = name if user is None else f"{name}@{user}"
+        if name not in self._shells:
+            self._shells[name] = Shell(
+                name, self.warden, lambda receive: self.sandbox.open_shell(name, user, receive)
+            )
+        return self._shells[name]
+
+    async def run(
+        self,
+        shell: Shell,
+        code: str,
+        *,
+        timeout_s: float,
+        stdin: Iterable[bytes] | None = None,
+        max_bytes: int | None = None,
+        on_output: OnOutput | None = None,
+    ) -> Run:
+        """Run code in one of the shells; see `Shell.run`."""
+        captures = (self._capture(max_bytes, "stdout"), self._capture(max_bytes, "stderr"))
+        try:
+            return await shell.run(
+                code,
+                timeout_s=timeout_s,
+                others=lambda: {
+                    pid for other in self._shells.values() if other is not shell for pid in other.pids
+                },
+                captures=captures,
+                stdin=stdin,
+                on_output=on_output,
+            )
+        finally:
+            for capture in captures:
+                capture.close()
+
+    async def alive(self) -> bool:
+        """Ask the sandbox whether it still works."""
+        return self.warden.cause is None and await self.warden.ask("ping", timeout_s=2.0) == "pong"
+
+    async def reset(self) -> None:
+        """End every process, empty every directory, and have a fresh control shell prove both.
+
+        Raises:
+            SandboxError: It could not be proven; the sandbox must not be used again.
+        """
+        await self.warden.ask("clear")
+        for shell in self._shells.values():
+            shell.close()
+        self._shells.clear()
+        control = self.shell("control")
+        await control.open()
+        directories = shlex.join((self.sandbox.workspace, *self.sandbox.temporary, "/run/lachesis"))
+        known = " ".join(map(str, (1, *control.pids)))
+        code = f"( directories=({directories}) known=' {known} '\n{PROOF})"
+        run = await self.run(control, code, timeout_s=RESET_TIMEOUT_S)
+        if run.exit_code != 0:
+            raise SandboxError(run.captures[STDERR].text().strip() or f"the reset ended with {run.exit_code}")
+        await self.shell("main").open()
+
+    async def destroy(self) -> None:
+        """End the sandbox and everything in it; idempotent."""
+        self.warden.mourn("the sandbox was destroyed")
+        for shell in self._shells.values():
+            shell.close()
+        await self.sandbox.destroy()
+
+    def _capture(self, max_bytes: int | None, channel: str) -> Capture:
+        directory = self._limits.spill_directory
+        return Capture(
+            self._limits.max_bytes if max_bytes is None else max_bytes,
+            None if directory is None else directory / f"{uuid.uuid4().hex}.{channel}",
+        )

@@ -1,0 +1,278 @@
+"""Slots for many tasks: warm ones ahead of demand, a bounded number, in the order they were asked for.
+
+A released sandbox is destroyed and a fresh one made in its place; cleaning is never trusted unless a pool
+is told to reuse, and then it has to be proven. Whatever happens to a caller (exception, cancellation, never
+coming back), its sandbox and its place in the queue are given back.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from typing_extensions import override
+
+from backends import transfer
+from backends.base import Acquisition, Command, ExecutionResult, Slot, ToolBackend
+from backends.finish import finish
+from backends.machine import Machine, OutputLimits
+from backends.maker import Maker
+from backends.metrics import PoolMetrics
+from backends.slot import ShellSlot
+from trajectories.errors import CapacityExceeded, ConfigError, SandboxError, SandboxUnavailable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLimits:
+    """How many sandboxes, and for how long."""
+
+    max_slots: int = 32
+    """Leased at a time; the warm ones come on top."""
+    warm: int = 2
+    """Kept ready, per image that is in use."""
+    max_creating: int = 4
+    """Created at a time. Engines deadlock or slow down when asked for many at once."""
+    max_created_per_s: float = 50.0
+    acquire_timeout_s: float = 300.0
+    max_idle_s: float = 600.0
+    """A warm or kept sandbox that nobody wanted for longer is destroyed."""
+    reuse: bool = False
+    """Hand a released sandbox on once it is proven clean, instead of making a new one."""
+    workspace_from: Path | None = None
+    """Host directory whose contents every workspace starts with, as a private copy."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_slots", "max_creating", "max_created_per_s", "max_idle_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}: must be positive, not {getattr(self, name)!r}")
+
+
+@dataclass(slots=True)
+class _Idle:
+    machine: Machine
+    since: float
+
+
+class Pool(ToolBackend):
+    """Any kind of sandbox, leased as slots."""
+
+    def __init__(self, maker: Maker, limits: PoolLimits, output: OutputLimits):
+        self.metrics = PoolMetrics()
+        self._maker = maker
+        self._limits = limits
+        self._output = output
+        self._places = asyncio.Semaphore(limits.max_slots)
+        self._creating = asyncio.Semaphore(limits.max_creating)
+        self._next_creation = 0.0
+        self._warm: dict[str | None, deque[_Idle]] = defaultdict(deque)
+        self._wanted: dict[str | None, int] = {None: limits.warm}
+        self._kept: dict[str, _Idle] = {}
+        self._leased: dict[ShellSlot, str | None] = {}
+        self._chores: set[asyncio.Task[None]] = set()
+        self._started = self._stopped = False
+
+    @override
+    async def start(self) -> None:
+        self._started = True
+        try:
+            await self._maker.check()
+            self._warm[None].append(_Idle(await self._create(None), monotonic()))
+        except BaseException:
+            await self.stop()
+            raise
+        self._chore(self._refill(None))
+        self._chore(self._discard_idle())
+
+    @override
+    async def stop(self) -> None:
+        self._stopped = True
+        await finish(self._stop())
+
+    @override
+    def acquire(
+        self, task_id: str, *, image: str | None = None, timeout_s: float | None = None
+    ) -> Acquisition:
+        return Acquisition(lambda: self._acquire(task_id, image, timeout_s), self.release)
+
+    @override
+    async def release(self, slot: Slot, reset_workspace: bool = True) -> None:
+        if not isinstance(slot, ShellSlot) or slot not in self._leased:
+            return
+        image = self._leased.pop(slot)
+        await finish(self._give_back(slot, image, reset_workspace))
+
+    @override
+    async def execute_batch(self, commands: Iterable[Command]) -> list[ExecutionResult | BaseException]:
+        runs = (entry.slot.exec(entry.command, timeout_s=entry.timeout_s) for entry in commands)
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    async def prefetch(self, image: str | None, count: int) -> None:
+        """Keep ``count`` slots of an image warm from now on, and wait until they are."""
+        self._wanted[image] = count
+        await self._refill(image)
+
+    async def _acquire(self, task_id: str, image: str | None, timeout_s: float | None) -> ShellSlot:
+        limit_s = self._limits.acquire_timeout_s if timeout_s is None else timeout_s
+        asked = monotonic()
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._places.acquire()
+        except TimeoutError:
+            message = f"all {self._limits.max_slots} slots stayed in use for {limit_s:g} s"
+            raise CapacityExceeded(message) from None
+        try:
+            self.metrics.waiting.add(monotonic() - asked)
+            self._check_open()
+            machine = await self._take_kept(task_id) or await self._take_warm(image)
+            if machine is None:
+                machine = await self._create(image)
+        except BaseException:
+            self._places.release()
+            raise
+        slot = ShellSlot(task_id, machine)
+        self._leased[slot] = image
+        self._chore(self._refill(image))
+        self.metrics.acquiring.add(monotonic() - asked)
+        return slot
+
+    async def _take_kept(self, task_id: str) -> Machine | None:
+        idle = self._kept.pop(task_id, None)
+        return None if idle is None else await self._living(idle)
+
+    async def _take_warm(self, image: str | None) -> Machine | None:
+        while self._warm[image]:
+            if machine := await self._living(self._warm[image].popleft()):
+                return machine
+        return None
+
+    async def _living(self, idle: _Idle) -> Machine | None:
+        """Return the sandbox if it still works; a dead one is destroyed and never handed out."""
+        try:
+            if await idle.machine.alive():
+                return idle.machine
+        except SandboxError:
+            self.metrics.found_dead += 1
+        except BaseException:
+            await self._destroy(idle.machine)
+            raise
+        await self._destroy(idle.machine)
+        return None
+
+    async def _create(self, image: str | None) -> Machine:
+        async with self._creating:
+            self._check_open()
+            now = monotonic()
+            turn = max(now, self._next_creation)
+            self._next_creation = turn + 1 / self._limits.max_created_per_s
+            await asyncio.sleep(turn - now)
+            began = monotonic()
+            sandbox, warden = await self._maker.make(image)
+            machine = Machine(sandbox, warden, self._output)
+            try:
+                await machine.open()
+                if self._limits.workspace_from is not None:
+                    await transfer.upload(machine, self._limits.workspace_from, ".")
+                self._check_open()
+            except BaseException:
+                await self._destroy(machine)
+                raise
+            self.metrics.creating.add(monotonic() - began)
+            return machine
+
+    async def _give_back(self, slot: ShellSlot, image: str | None, reset_workspace: bool) -> None:
+        machine = slot.expire()
+        try:
+            if self._stopped or machine.warden.cause is not None:
+                await self._destroy(machine)
+            elif not reset_workspace:
+                if previous := self._kept.pop(slot.task_id, None):
+                    await self._destroy(previous.machine)
+                self._kept[slot.task_id] = _Idle(machine, monotonic())
+            elif self._limits.reuse and await self._proven_clean(machine):
+                self._warm[image].append(_Idle(machine, monotonic()))
+            else:
+                await self._destroy(machine)
+                self._chore(self._refill(image))
+        finally:
+            self._places.release()
+
+    async def _proven_clean(self, machine: Machine) -> bool:
+        began = monotonic()
+        try:
+            await machine.reset()
+            if self._limits.workspace_from is not None:
+                await transfer.upload(machine, self._limits.workspace_from, ".")
+        except (SandboxError, OSError) as error:
+            self.metrics.not_clean += 1
+            log.warning("a sandbox was not proven clean and is destroyed: %s", error)
+            return False
+        self.metrics.resetting.add(monotonic() - began)
+        return True
+
+    async def _destroy(self, machine: Machine) -> None:
+        began = monotonic()
+        try:
+            await finish(machine.destroy())
+        except (SandboxError, TimeoutError, OSError) as error:
+            self.metrics.not_destroyed += 1
+            log.error("a sandbox could not be destroyed: %s", error)
+        self.metrics.destroying.add(monotonic() - began)
+
+    async def _refill(self, image: str | None) -> None:
+        """Make warm slots until there are as many as wanted."""
+        while not self._stopped and len(self._warm[image]) < self._wanted.get(image, 0):
+            machine = await self._create(image)
+            if self._stopped or len(self._warm[image]) >= self._wanted.get(image, 0):
+                await self._destroy(machine)
+                return
+            self._warm[image].append(_Idle(machine, monotonic()))
+
+    async def _discard_idle(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._limits.max_idle_s / 4, 60.0))
+            oldest = monotonic() - self._limits.max_idle_s
+            for task_id in [task for task, idle in self._kept.items() if idle.since < oldest]:
+                await self._destroy(self._kept.pop(task_id).machine)
+            for image, queue in self._warm.items():
+                while queue and queue[0].since < oldest:
+                    await self._destroy(queue.popleft().machine)
+                self._chore(self._refill(image))
+
+    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except SandboxError as error:  # the next acquire meets it again, and raises it to its caller
+                log.warning("no warm sandbox could be made: %s", error)
+
+        task = asyncio.create_task(run())
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def _stop(self) -> None:
+        for chore in list(self._chores):
+            chore.cancel()
+        if self._chores:
+            await asyncio.wait(self._chores)
+        machines = [slot.expire() for slot in self._leased]
+        machines += [idle.machine for idle in self._kept.values()]
+        machines += [idle.machine for queue in self._warm.values() for idle in queue]
+        for _ in self._leased:
+            self._places.release()
+        self._leased.clear()
+        self._kept.clear()
+        self._warm.clear()
+        await asyncio.gather(*(self._destroy(machine) for machine in machines))
+        await self._maker.close()
+
+    def _check_open(self) -> None:
+        if not self._started:
+            raise RuntimeError("the backend was not started: use `async with backend:`")
+        if self._stopped:
+            raise SandboxUnavailable("the backend was stopped", retryable=False)

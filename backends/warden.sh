@@ -1,0 +1,122 @@
+# Process 1 of a sandbox: starts shells, sweeps what a timed-out command left behind, and dies with the harness.
+#
+# stdin: requests "TOKEN VERB ARGUMENTS\0"; stdout: the side channel, lines "TOKEN ANSWER".
+# It evaluates nothing the agent wrote, and as process 1 no signal from inside the sandbox can kill it. Sweeping
+# uses builtins only, because a sandbox full of fork bombs has no process left to give. When stdin ends, the
+# harness is gone: the shell exits, and the kernel kills everything else in the process namespace.
+
+exec 3>&1 1>/dev/null 2>/dev/null
+exec 9<> <(:) # nothing ever arrives here: `read -t` on it sleeps without a process, and the fork starts reaping
+
+pause() { read -r -t 0.003 -u 9; }
+
+say() { printf '\n%s\n' "$*" >&3; }
+
+# Starts a keeper on named pipes that the harness opens from outside and then removes.
+open_shell() { # name bootstrap
+    local path=/run/lachesis/$1
+    mkfifo -m 600 "$path.in" "$path.out" "$path.err" || return
+    exec 4<>"$path.in" 5<>"$path.out" 6<>"$path.err" # opened for both ends: neither side has to wait for the other
+    LACHESIS_SHELL=$1 bash --noprofile --norc -c "$2" shell "$1" 0<&4 1>&5 2>&6 4<&- 5<&- 6<&- 9<&- &
+    exec 4<&- 5<&- 6<&-
+}
+
+# Fills parent[] and started[] (clock ticks since boot) for every live process but this one.
+scan() {
+    local directory stat
+    parent=() started=()
+    for directory in /proc/[0-9]*; do
+        stat=
+        IFS= read -r -d '' stat <"$directory/stat"
+        set -- ${stat##*) } # a process name may hold spaces, parentheses and newlines
+        [[ -n $1 && $1 != [ZX] && ${directory#/proc/} != 1 ]] || continue
+        parent[${directory#/proc/}]=$2 started[${directory#/proc/}]=${20}
+    done
+}
+
+# Whether process $1 began after the command did. Ticks are coarse (10 ms): near the start, process ids decide,
+# which only ever grow within such a short time, save for one wrap.
+is_new() {
+    local age=$((started[$1] - born)) later=$((($1 - last + 4194304) % 4194304))
+    ((age > 5 || (age >= -5 && later > 0 && later < 2097152)))
+}
+
+# Whether process $1 was started by the swept shell's command. A daemon has lost its parents; then its environment
+# tells whose it is, and one that hides its environment is taken for the command's.
+is_doomed() {
+    local ancestor=$1 variable
+    is_new "$1" || return
+    while :; do
+        ancestor=${parent[$ancestor]:-1}
+        case $ancestor in
+        0) return 1 ;; # came in from outside the sandbox
+        1) break ;;
+        "$shell") return 0 ;;
+        esac
+        [[ $spared != *" $ancestor "* ]] || return 1
+        [[ -z ${parent[$ancestor]} ]] || is_new "$ancestor" || return 1
+    done
+    [[ $spared != *" $1 "* ]] || return 1
+    while IFS= read -r -d '' variable; do
+        [[ $variable != LACHESIS_SHELL=* ]] || { [[ $variable == "LACHESIS_SHELL=$name" ]] && return 0 || return 1; }
+    done <"/proc/$1/environ"
+    return 0
+}
+
+# Kills a shell and everything its running command started, and looks again until nothing is left. What breeds
+# faster than that is ended with all the rest of the sandbox, in one system call that no fork can outrun.
+sweep() { # name shell token elapsed_ticks spared...
+    local name=$1 shell=$2 token=$3 elapsed=$4 last=0 spared now born doomed process fresh round broods=0
+    local -a parent started seen
+    shift 4
+    spared=" $* "
+    read -r now _ </proc/uptime
+    born=$((10#${now/./} - elapsed))
+    read -r now last <"/run/lachesis/$name.start"
+    [[ $now == "$token" && $last =~ ^[0-9]+$ ]] || last=0
+    kill -KILL "$shell"
+    for ((round = 0; round < 600 && broods < 8; round++)); do
+        scan
+        doomed=() fresh=0
+        for process in "${!parent[@]}"; do
+            [[ $process == "$shell" ]] || is_doomed "$process" || continue
+            doomed+=("$process")
+            [[ ${seen[process]} ]] || ((fresh++))
+            seen[process]=1
+        done
+        ((${#doomed[@]})) || return 0
+        ((broods += fresh > 50 ? 4 : fresh > 0))
+        kill -KILL "${doomed[@]}"
+        pause
+    done
+    end_all
+}
+
+# Kills every process but this one and waits until they are gone.
+end_all() {
+    local -a parent started
+    while :; do
+        kill -KILL -1
+        scan
+        ((${#parent[@]})) || return 1
+        pause
+    done
+}
+
+ulimit -c 0
+for limit in "$@"; do ulimit ${limit/=/ }; done
+say - up
+while IFS=' ' read -r -d '' token verb arguments; do
+    case $verb in
+    ping) say "$token" pong ;;
+    open)
+        IFS= read -r -d '' bootstrap
+        if open_shell "$arguments" "$bootstrap"; then say "$token" opened; else say "$token" failed; fi
+        ;;
+    sweep) if sweep $arguments; then say "$token" swept; else say "$token" cleared; fi ;;
+    clear)
+        end_all
+        say "$token" cleared
+        ;;
+    esac
+done

@@ -1,0 +1,101 @@
+"""What can be set of a run: the environment, the model, the sandbox, and the run itself."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from environments.config import EnvConfig
+from rollouts.runner import RunLimits
+
+ENV_PREFIX = "LACHESIS_"
+ENV_DELIMITER = "__"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class EmbeddedModel(_Section):
+    """A Hugging Face model folder, run in this process; needs no server."""
+
+    kind: Literal["embedded"] = "embedded"
+    path: str
+    """Model folder; `python scripts/fetch_model.py` makes one."""
+    parser: str = "hermes"
+    """Format of the model's tool calls."""
+
+
+class OpenAIModel(_Section):
+    """A server that speaks OpenAI's chat completions and parses tool calls itself."""
+
+    kind: Literal["openai"]
+    base_url: str
+    """Root of the API, up to and including `/v1`."""
+    name: str
+    """Model name as the server knows it."""
+    api_key: SecretStr | None = None
+    """Bearer token, if the server wants one."""
+
+
+ModelConfig = EmbeddedModel | OpenAIModel
+
+
+class SandboxConfig(_Section):
+    """Where tools run."""
+
+    backend: str = "local"
+    """`local` (bubblewrap)."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the backend and its pool, such as `{"memory_mb": 512}`."""
+
+
+class RunConfig(_Section):
+    """What a run is called, how large it is, and where its data goes."""
+
+    name: str | None = None
+    """Names the data folder and begins every trajectory id; the environment's name if unset."""
+    output_dir: Path = Path("data")
+    """Folder that holds one folder per run."""
+    groups: int = Field(default=8, ge=1)
+    """Task items to roll out."""
+    max_concurrent: int = Field(default=16, ge=1)
+    """Rollouts in flight at once."""
+    max_attempts: int = Field(default=3, ge=1)
+    """Attempts at a rollout before a failure of the world stands."""
+    failure_limit: int = Field(default=8, ge=1)
+    """The run stops if this many rollouts fail before the first one succeeds."""
+    require_full_groups: bool = False
+    """Leave groups with failed rollouts out of the training data."""
+
+    @property
+    def limits(self) -> RunLimits:
+        """How the runner treats rollouts."""
+        return RunLimits(self.max_concurrent, self.max_attempts, self.failure_limit)
+
+
+def _embedded_by_default(value: Any) -> Any:
+    return {"kind": "embedded", **value} if isinstance(value, dict) else value
+
+
+class Settings(BaseSettings):
+    """All settings of a run; ``env`` has the fields of the environment's own config class."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter=ENV_DELIMITER,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        use_attribute_docstrings=True,
+    )
+
+    env: EnvConfig
+    """The environment."""
+    model: Annotated[ModelConfig, Field(discriminator="kind"), BeforeValidator(_embedded_by_default)]
+    """The model that acts."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Where tools run."""
+    run: RunConfig = RunConfig()
+    """Name, size and place of the run."""

@@ -1,0 +1,42 @@
+"""`evaluate`: the evaluation items, with the environment's estimates and their confidence intervals."""
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from environments.base import BaseAgentEnv
+from environments.estimates import Estimate
+from environments.items import TaskItem
+from rollouts.config import Settings
+from rollouts.run import open_run
+from rollouts.specs import plan_groups
+from rollouts.summary import Summary
+
+
+async def evaluate(env_class: type[BaseAgentEnv], settings: Settings, console: Console) -> None:
+    """Roll out up to ``run.groups`` evaluation items and report on them."""
+    env = env_class(settings.env)
+    name = f"{settings.run.name or env.name}-evaluation"
+    async with open_run(env, settings, name) as run:
+        items = env.eval_items[: settings.run.groups]
+        drawn = iter(items)
+
+        async def next_item() -> TaskItem:
+            return next(drawn)
+
+        plan = await plan_groups(name, len(items), settings.env.group_size, settings.env.seed, next_item)
+        await run.roll_out(plan, console)
+        estimates = await env.evaluate(list(run.groups(plan)))
+        report = run.folder.path / "evaluation.json"
+        report.write_bytes(msgspec.json.format(msgspec.json.encode(estimates)) + b"\n")
+        console.print(Summary.of(run.groups(plan)).table(f"evaluate {name}"))
+        console.print(_table(estimates))
+        console.print(f"Report: {report}")
+
+
+def _table(estimates: dict[str, Estimate]) -> Table:
+    table = Table("estimate", "mean", "95 % interval", "items")
+    for name, estimate in estimates.items():
+        interval = f"{estimate.low:.3f} to {estimate.high:.3f}"
+        table.add_row(name, f"{estimate.mean:.3f}", interval, str(estimate.items))
+    return table

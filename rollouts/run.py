@@ -1,0 +1,63 @@
+"""A run from its settings: the folder is claimed, the world opened, a plan of groups rolled out."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from environments.base import BaseAgentEnv
+from rollouts.attempt import World
+from rollouts.config import Settings
+from rollouts.connect import open_backend, open_model
+from rollouts.progress import RunProgress
+from rollouts.run_folder import RunFolder
+from rollouts.runner import Runner
+from rollouts.specs import GroupSpec
+from rollouts.store import TrajectoryStore
+from trajectories.trajectory import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An open run."""
+
+    folder: RunFolder
+    world: World
+    settings: Settings
+    _store: TrajectoryStore
+
+    async def roll_out(self, plan: list[GroupSpec], console: Console) -> None:
+        """Make the plan's rollouts that are not in the store yet.
+
+        Raises:
+            RunFailed: Nothing works.
+        """
+        specs = [spec for group in plan for spec in group.rollouts]
+        done = sum(self._store.finished(spec.trajectory_id) for spec in specs)
+        with RunProgress(console, self.folder.name, len(specs), done) as progress:
+            await Runner(self.world, self._store, self.settings.run.limits, progress.finished).run(specs)
+
+    def groups(self, plan: list[GroupSpec]) -> Iterator[Group]:
+        """Read the plan's groups back from the store, one at a time."""
+        for group in plan:
+            records = (self._store.read(spec.trajectory_id) for spec in group.rollouts)
+            trajectories = [record for record in records if record is not None]
+            yield Group(group.group_id, group.item_key, len(group.rollouts), trajectories)
+
+
+@asynccontextmanager
+async def open_run(env: BaseAgentEnv, settings: Settings, name: str) -> AsyncIterator[Run]:
+    """Open everything a run needs, cheapest check first.
+
+    Raises:
+        ConfigError: Something can't be used; nothing has been rolled out yet.
+    """
+    folder = RunFolder(settings, name)
+    folder.claim()
+    with TrajectoryStore(folder.trajectories) as store:
+        await env.setup()
+        sandboxes = open_backend(settings.sandbox, settings.run.max_concurrent)
+        async with sandboxes as backend, open_model(settings.model) as client:
+            folder.claim_model(client.model)
+            yield Run(folder, World(env, client, backend, folder.config_hash), settings, store)

@@ -1,0 +1,131 @@
+"""The audit passes what sessions record and finds whatever was done to it since."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from driving import ASK, CALL, SAMPLING, client_of, result
+from strategies import TOOL
+
+from inference.audit import audit
+from inference.scripted_engine import ScriptedEngine
+from trajectories.errors import ModelError
+from trajectories.messages import Message
+from trajectories.trajectory import StopReason, Trajectory
+
+THOUGHT = f"<think>\nhm\n</think>\n\n{CALL}<|im_end|>"
+
+
+async def rollout(history="append"):
+    client = await client_of(
+        THOUGHT, "a b<|im_end|>", "Done<|im_end|>", family="qwen3", history=history, engine={}
+    )
+    async with client.session("t", ASK, [TOOL]) as session:
+        turns = [
+            (await session.extend(new, SAMPLING)).turn for new in ([], [result()], [Message.user("more")])
+        ]
+    return Trajectory(
+        trajectory_id="run/item/0",
+        group_id="run/item",
+        item_key="item",
+        repetition=0,
+        attempt=1,
+        environment="test",
+        config_hash="0",
+        model="scripted",
+        seed=0,
+        messages=[turn.message for turn in turns],
+        tools=[TOOL],
+        turns=turns,
+        stop_reason=StopReason.COMPLETED,
+    )
+
+
+async def audited(trajectory, engine=None):
+    return await audit([trajectory], engine or ScriptedEngine([]), max_delta=1e-9)
+
+
+def with_turn(trajectory, index, **changes):
+    turns = list(trajectory.turns)
+    turns[index] = replace(turns[index], **changes)
+    return replace(trajectory, turns=turns)
+
+
+async def test_what_a_session_recorded_passes():
+    report = await audited(await rollout())
+    assert report.violations == []
+    assert report.max_delta == 0
+    assert report.compared == report.sampled == report.trained > 0
+    assert report.rows == {"start": 1}
+
+
+async def test_rows_are_counted_by_cause():
+    report = await audited(await rollout("template"))
+    assert report.violations == []
+    assert report.rows == {"start": 1, "template": 1}
+
+
+async def test_a_shifted_logprob_is_found_and_named():
+    trajectory = await rollout()
+    logprobs = list(trajectory.turns[1].output_logprobs)
+    logprobs[0] -= 0.5
+    report = await audited(with_turn(trajectory, 1, output_logprobs=logprobs))
+    assert math.isclose(report.max_delta, 0.5)
+    assert "turn 1: recorded" in report.violations[0]
+    assert "turn 1" in report.worst
+
+
+async def test_an_output_that_was_encoded_again_is_found():
+    trajectory = await rollout()
+    report = await audited(with_turn(trajectory, 1, output_ids=trajectory.turns[1].output_ids[::-1]))
+    assert any("says no cause" in violation for violation in report.violations)
+    assert any("recomputed" in violation for violation in report.violations)
+
+
+async def test_a_missing_logprob_is_found():
+    report = await audited(with_turn(await rollout(), 0, output_logprobs=None))
+    assert "no logprob was recorded" in report.violations[0]
+
+
+async def test_arrays_of_different_length_are_found():
+    trajectory = await rollout()
+    report = await audited(with_turn(trajectory, 0, output_logprobs=[-1.0]))
+    assert any("1 logprobs" in violation for violation in report.violations)
+    assert any("0 are trained" in violation for violation in report.violations)
+
+
+async def test_another_model_is_found():
+    report = await audited(replace(await rollout(), model="other"))
+    assert "sampled by other, scored by scripted" in report.violations[0]
+
+
+async def test_processed_logprobs_below_temperature_1_cannot_be_compared():
+    trajectory = await rollout()
+    for index in range(3):
+        trajectory = with_turn(
+            trajectory,
+            index,
+            logprobs_kind="processed",
+            sampling=replace(SAMPLING, temperature=0.5),
+            output_logprobs=[-9.0] * len(trajectory.turns[index].output_ids),
+        )
+    report = await audited(trajectory)
+    assert report.violations == []
+    assert (report.compared, report.skipped) == (0, report.sampled)
+    assert report.mean_delta == 0
+
+
+async def test_an_engine_that_cannot_score_is_a_failure_of_the_engine():
+    class Mute(ScriptedEngine):
+        async def score(self, token_ids):
+            raise ModelError("no prompt logprobs")
+
+    with pytest.raises(ModelError, match="no prompt logprobs"):
+        await audited(await rollout(), Mute([]))
+
+
+async def test_the_report_reads_as_a_list():
+    trajectory = await rollout("template")
+    text = str(await audited(with_turn(trajectory, 0, output_logprobs=None)))
+    assert "rows              2 (1 by start, 1 by template)" in text
+    assert "violations        1\n  run/item/0: row 0" in text

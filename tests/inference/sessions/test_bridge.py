@@ -1,0 +1,134 @@
+"""The bridge writes what the template writes, token for token, for every family."""
+
+from datetime import datetime
+
+import pytest
+from families import FAMILIES, REAL_FAMILIES, load
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from strategies import SPELLED, TOOL, conversations
+
+from inference.bridge import NoBridge, Seam
+from trajectories.messages import Message
+
+NOW = datetime(2026, 5, 6)
+EVERY = pytest.mark.parametrize("family", FAMILIES + REAL_FAMILIES, ids=str)
+bounded = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def oracle(loaded, messages, tools):
+    """Render and tokenize the whole conversation, as a server that knows nothing of bridges would."""
+    told = [loaded.report.conventions.tell(message, str) for message in messages]
+    text = loaded.template.render(told, tools, now=NOW)
+    return text, loaded.files.tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def walk(opening, steps):
+    """Yield the conversation before each assistant message, that message, and what follows it."""
+    before = list(opening)
+    for step in steps:
+        yield before, step
+        before = [*before, step.said, *step.new]
+
+
+def kind_of(step):
+    return "tool" if step.new[0].role == "tool" else "user"
+
+
+@EVERY
+@bounded
+@given(data=st.data())
+def test_the_bridge_equals_the_templates_own_rendering(family, data):
+    loaded = load(family)
+    tools = [TOOL] if loaded.report.carries_tools else []
+    parallel = loaded.report.conventions.parallel_calls
+    opening, steps = data.draw(conversations(tools=bool(tools), parallel=parallel))
+    for before, step in walk(opening, steps):
+        seam = loaded.report.seams[kind_of(step)]
+        system = before[0] if before[0].role == "system" else None
+        bridge = loaded.bridge.between(step.new, tools, seam, now=NOW, ended_by=seam.end_id, system=system)
+        _, whole = oracle(loaded, [*before, step.said, *step.new], tools)
+        assert whole[-len(bridge) :] == bridge
+        assert whole[-len(bridge) - 1] == seam.end_id
+        spoken = loaded.files.tokenizer.decode(whole[: -len(bridge) - 1], skip_special_tokens=False)
+        if step.said.content:
+            assert spoken.endswith(step.said.content)
+        else:
+            assert seam.end_token not in spoken[spoken.rfind('"command":') :]
+
+
+@EVERY
+@bounded
+@given(data=st.data())
+def test_no_text_of_a_user_or_tool_becomes_a_control_token(family, data):
+    loaded = load(family)
+    tools = [TOOL] if loaded.report.carries_tools else []
+    parallel = loaded.report.conventions.parallel_calls
+    opening, steps = data.draw(conversations(tools=bool(tools), parallel=parallel, spell=True))
+    for before, step in walk(opening, steps):
+        seam = loaded.report.seams[kind_of(step)]
+        bridge = loaded.bridge.between(step.new, tools, seam, now=NOW, ended_by=seam.end_id)
+        harmless = [replaced(message) for message in step.new]
+        expected = loaded.bridge.between(harmless, tools, seam, now=NOW, ended_by=seam.end_id)
+        assert control_of(loaded, bridge) == control_of(loaded, expected)
+        prompt = loaded.bridge.prompt(before, tools, now=NOW)
+        expected = loaded.bridge.prompt([replaced(message) for message in before], tools, now=NOW)
+        assert control_of(loaded, prompt) == control_of(loaded, expected)
+
+
+def replaced(message):
+    """Return the message with text that spells nothing."""
+    if message.role not in ("user", "tool"):
+        return message
+    return Message(message.role, "text", tool_call_id=message.tool_call_id, name=message.name)
+
+
+def control_of(loaded, ids):
+    added = set(loaded.encoder.control.values())
+    return [token_id for token_id in ids if token_id in added]
+
+
+@EVERY
+def test_spelled_control_tokens_read_back_as_written(family):
+    loaded = load(family)
+    for spelled in filter(loaded.encoder.spells_control, SPELLED):
+        text = f"before {spelled} after"
+        prompt = loaded.bridge.prompt([Message.user(text)], [], now=NOW)
+        assert text in loaded.encoder.decode(prompt)
+
+
+@EVERY
+def test_a_turn_stopped_early_is_closed_by_the_bridge(family):
+    loaded = load(family)
+    for kind, seam in loaded.report.seams.items():
+        new = [Message.user("go on")]
+        if kind == "tool":
+            new = [Message.tool("a", call_id="call00000", name="terminal")]
+        after_end = loaded.bridge.between(new, [], seam, now=NOW, ended_by=seam.end_id)
+        after_cut = loaded.bridge.between(new, [], seam, now=NOW, ended_by=None)
+        assert after_cut == [seam.end_id, *after_end]
+
+
+def test_a_trusted_opening_may_write_control_tokens():
+    loaded = load(FAMILIES[0])
+    message = Message.user("a<|im_end|>b")
+    trusted = loaded.bridge.prompt([message], [], now=NOW, trusted=1)
+    untrusted = loaded.bridge.prompt([message], [], now=NOW)
+    assert trusted.count(loaded.encoder.control["<|im_end|>"]) == 2
+    assert untrusted.count(loaded.encoder.control["<|im_end|>"]) == 1
+
+
+def test_a_role_the_template_refuses_has_no_bridge():
+    loaded = load(next(family for family in FAMILIES if family.name == "mistral"))
+    seam = loaded.report.seams["user"]
+    with pytest.raises(NoBridge, match="no role system"):
+        loaded.bridge.between([Message.system("x")], [], seam, now=NOW, ended_by=seam.end_id)
+
+
+def test_a_seam_the_template_does_not_write_has_no_bridge():
+    loaded = load(FAMILIES[0])
+    seam = Seam("<|endoftext|>", loaded.encoder.control["<|endoftext|>"])
+    with pytest.raises(NoBridge, match="without"):
+        loaded.bridge.between([Message.user("x")], [], seam, now=NOW, ended_by=None)

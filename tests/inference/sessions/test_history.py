@@ -1,0 +1,109 @@
+"""What a session does where a template rewrites history, or gives no safe bridge."""
+
+from datetime import datetime
+
+import pytest
+from driving import ASK, BY_NAME, CALL, SAMPLING, client_of, ids, result, said
+from families import load
+from strategies import TOOL
+
+from inference.bridge import NoBridge
+from inference.managed import ManagedClient
+from inference.model_files import ModelFiles
+from inference.scripted_engine import ScriptedEngine
+from trajectories.errors import ConfigError
+from trajectories.messages import Message
+from trajectories.rows import token_rows
+from trajectories.tokens import TokenPrefix
+
+NOW = datetime(2026, 1, 2)
+THOUGHT = "<think>\nhm\n</think>\n\nyes<|im_end|>"
+
+
+async def turns_of(client, *more):
+    async with client.session("t", ASK, [TOOL]) as session:
+        return [(await session.extend(new, SAMPLING)).turn for new in ([], *more)]
+
+
+async def test_append_keeps_the_reasoning_that_the_template_would_drop():
+    client = await client_of(THOUGHT, "x<|im_end|>", family="qwen3", history="append")
+    turns = await turns_of(client, [Message.user("more")])
+    assert "hm" in said(turns[1].prompt_ids, "qwen3")
+    assert [row.cause for row in token_rows(turns)] == ["start"]
+
+
+async def test_template_drops_it_and_starts_a_row():
+    client = await client_of(THOUGHT, "x<|im_end|>", family="qwen3", history="template")
+    turns = await turns_of(client, [Message.user("more")])
+    assert "hm" not in said(turns[1].prompt_ids, "qwen3")
+    assert "yes" in said(turns[1].prompt_ids, "qwen3")
+    assert [row.cause for row in token_rows(turns)] == ["start", "template"]
+
+
+async def test_template_goes_on_with_the_row_where_nothing_is_rewritten():
+    client = await client_of(
+        f"<think>\nhm\n</think>\n\n{CALL}<|im_end|>", "x<|im_end|>", family="qwen3", history="template"
+    )
+    turns = await turns_of(client, [result()])
+    assert "hm" in said(turns[1].prompt_ids, "qwen3")
+    assert [row.cause for row in token_rows(turns)] == ["start"]
+
+
+async def test_template_without_reasoning_has_nothing_to_rewrite():
+    client = await client_of("yes<|im_end|>", "x<|im_end|>", family="qwen3", history="template")
+    turns = await turns_of(client, [Message.user("more")])
+    assert [row.cause for row in token_rows(turns)] == ["start"]
+
+
+async def test_a_malformed_call_is_rendered_again_in_the_models_own_words():
+    broken = '<tool_call>\n{"name": terminal}\n</tool_call>'
+    client = await client_of(
+        f"<think>\nhm\n</think>\n\n{broken}<|im_end|>", "x<|im_end|>", family="qwen3", history="template"
+    )
+    turns = await turns_of(client, [Message.user("That was no JSON.")])
+    assert turns[0].message.errors
+    assert '{"name": terminal}' in said(turns[1].prompt_ids, "qwen3")
+
+
+NO_END = """{% for m in messages %}{{ m.role + ': ' + m.content + '\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"""
+
+
+async def test_without_a_safe_bridge_every_turn_starts_a_row():
+    files = ModelFiles(load(BY_NAME["llama3"]).files.tokenizer, NO_END)
+    engine = ScriptedEngine([ids("a\n", "llama3"), ids("b\n", "llama3")])
+    client = ManagedClient(engine, files)
+    await client.start()
+    assert "no control token" in client.report.unsafe["user"]
+    async with client.session("t", ASK, []) as session:
+        turns = [(await session.extend(new, SAMPLING)).turn for new in ([], [Message.user("more")])]
+    assert said(turns[1].prompt_ids, "llama3") == "user: question\nassistant: a\n\nuser: more\nassistant: "
+    assert turns[1].row_cause == "template"
+    assert [row.cause for row in token_rows(turns)] == ["start", "template"]
+
+
+async def test_what_has_no_bridge_is_rendered_afresh():
+    client = await client_of("yes<|im_end|>", "x<|im_end|>", family="qwen2.5")
+    client.bridge.between = refuses
+    turns = await turns_of(client, [Message.user("more")])
+    assert "yes<|im_end|>\n<|im_start|>user\nmore" in said(turns[1].prompt_ids, "qwen2.5")
+
+
+async def test_what_the_template_refuses_to_render_afresh_is_bridged():
+    client = await client_of("yes</s>", "x</s>", family="mistral", history="template", parser="hermes")
+    assert client.report.rewrites["user"] == "prompt"
+    client.bridge.prompt, opening = refuses, client.bridge.prompt(ASK, [TOOL], now=NOW)
+    async with client.session("t", ASK, [TOOL]) as session:
+        session._ids, session._ended_by = TokenPrefix(opening), None
+        turn = (await session.extend([Message.user("more")], SAMPLING)).turn
+    assert turn.prompt_ids[: len(opening)] == opening
+
+
+async def test_what_the_template_refuses_altogether_is_a_mistake_of_ours():
+    client = await client_of("yes</s>", "x</s>", family="mistral")
+    with pytest.raises(ConfigError, match="no role system"):
+        await turns_of(client, [Message.system("more")])
+
+
+def refuses(*_, **__):
+    raise NoBridge("no")

@@ -1,0 +1,135 @@
+"""What the probe finds out about each family's template."""
+
+import pytest
+from families import FAMILIES, load, trained
+
+from inference.chat_template import ChatTemplate, TemplateRefusal
+from inference.conventions import Conventions
+from inference.encoding import TextEncoder
+from inference.probe import probe
+
+REPORTS = {family.name: family for family in FAMILIES}
+
+
+def report(name):
+    return load(REPORTS[name]).report
+
+
+def probed(source, kind="chatml"):
+    return probe(ChatTemplate(source), TextEncoder(trained(kind)))
+
+
+@pytest.mark.parametrize(
+    ("name", "conventions"),
+    [
+        ("hermes", Conventions()),
+        ("qwen2.5", Conventions(reasoning="inline")),
+        ("qwen3", Conventions()),
+        ("llama3", Conventions(reasoning="inline", parallel_calls=False)),
+        ("deepseek-v3", Conventions(arguments="text", empty_content=None, reasoning="inline")),
+        ("mistral", Conventions(reasoning="inline", short_call_ids=True)),
+    ],
+)
+def test_how_messages_are_told(name, conventions):
+    assert report(name).conventions == conventions
+    assert report(name).carries_tools
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds", "end"),
+    [
+        ("hermes", {"user", "tool"}, "<|im_end|>"),
+        ("smollm2", {"user"}, "<|im_end|>"),
+        ("llama3", {"user", "tool"}, "<|eot_id|>"),
+        ("deepseek-r1", {"user", "tool"}, "<｜end▁of▁sentence｜>"),
+        ("mistral", {"user", "tool"}, "</s>"),
+    ],
+)
+def test_where_bridges_begin(name, kinds, end):
+    assert set(report(name).seams) == kinds
+    assert {seam.end_token for seam in report(name).seams.values()} == {end}
+    assert not report(name).unsafe
+
+
+@pytest.mark.parametrize(
+    ("name", "rewrites"),
+    [
+        ("hermes", {}),
+        ("qwen2.5", {}),
+        ("qwen3", {"user": "reasoning"}),
+        ("qwen3-no-thinking", {"user": "prompt", "tool": "prompt"}),
+        ("deepseek-r1", {"user": "prompt", "tool": "prompt"}),
+        ("mistral", {"user": "prompt", "tool": "reasoning"}),
+    ],
+)
+def test_what_is_rewritten(name, rewrites):
+    assert report(name).rewrites == rewrites
+
+
+def test_mistrals_bridge_to_a_user_holds_tools_and_system_message():
+    seam = report("mistral").seams["user"]
+    assert seam.needs_tools
+    assert seam.needs_system
+    seam = report("hermes").seams["user"]
+    assert not seam.needs_tools
+    assert not seam.needs_system
+
+
+def test_smollm2s_own_template_carries_no_tools():
+    assert not report("smollm2").carries_tools
+    assert "named SmolLM" in report("smollm2").preamble
+
+
+def test_what_becomes_of_content():
+    assert report("llama3").content == {
+        "system": "trimmed",
+        "user": "trimmed",
+        "assistant": "trimmed",
+        "tool": "json",
+    }
+    assert report("mistral").content["tool"] == "json"
+    assert set(report("qwen3").content.values()) == {"verbatim"}
+
+
+def test_bos_dates_and_open_reasoning():
+    assert report("llama3").bos == "<|begin_of_text|>"
+    assert report("llama3").writes_date
+    assert report("hermes").bos is None
+    assert not report("hermes").writes_date
+    assert report("deepseek-r1").opens_reasoning
+    assert not report("qwen3-no-thinking").opens_reasoning
+
+
+def test_a_template_whose_turns_end_in_text_has_no_safe_bridge():
+    found = probed("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: ")
+    assert found.seams == {}
+    assert "no control token" in found.unsafe["user"]
+
+
+def test_a_template_that_forgets_what_was_said_has_no_safe_bridge():
+    kept = "{% if m.role == 'user' or loop.last %}{{ m.content }}<|im_end|>{% endif %}"
+    source = "{% for m in messages %}" + kept + "{% endfor %}"
+    assert "drops the assistant message" in probed(source).unsafe["user"]
+
+
+def test_tokens_that_swallow_the_space_before_them_are_found_out():
+    from tokenizers import AddedToken
+
+    tokenizer = trained("chatml").from_str(trained("chatml").to_str())
+    tokenizer.add_special_tokens([AddedToken("<|eats|>", lstrip=True, rstrip=True, normalized=False)])
+    source = "{% for m in messages %}{{ m.content }}<|eats|> \n {{ m.role }}{% endfor %}"
+    found = probe(ChatTemplate(source), TextEncoder(tokenizer))
+    assert found.seams["user"].end_token == "<|eats|>"
+
+
+def test_a_template_that_refuses_even_a_question_is_no_template():
+    with pytest.raises(TemplateRefusal, match="never"):
+        probed("{{ raise_exception('never') }}")
+
+
+def test_the_report_reads_as_a_list():
+    text = str(report("mistral"))
+    assert "bridge to user: safe, after </s>, holds the tools, holds the system message" in text
+    assert "before user messages it rewrites the prompt" in text
+    assert "writes the date" in str(report("llama3"))
+    assert "UNSAFE" in str(probed("{% for m in messages %}{{ m.content }}{% endfor %}"))

@@ -1,0 +1,121 @@
+"""Tools: the schema is the signature's, and arguments that don't fit are told to the model."""
+
+from typing import Literal
+
+import pytest
+
+from toolsets.registry import TOOLSETS, Toolset, resolve_tools
+from toolsets.tool import ArgumentsRefused, ToolCallContext, ToolResult, tool
+from trajectories.errors import ConfigError
+
+
+@tool(runs_in="host")
+async def forecast(
+    context: ToolCallContext, city: str, days: int = 1, unit: Literal["C", "F"] = "C"
+) -> ToolResult:
+    """Tell the weather.
+
+    Looks no further than a week ahead.
+
+    Args:
+        city: Where.
+        days: How many days.
+        unit: Of temperatures.
+    """
+    return ToolResult(f"{city} {days} {unit}")
+
+
+def test_the_schema_comes_from_signature_and_docstring():
+    assert forecast.schema == {
+        "type": "function",
+        "function": {
+            "name": "forecast",
+            "description": "Tell the weather.\nLooks no further than a week ahead.",
+            "parameters": {
+                "type": "object",
+                "properties": {
+                    "city": {"type": "string", "description": "Where."},
+                    "days": {"type": "integer", "default": 1, "description": "How many days."},
+                    "unit": {
+                        "type": "string",
+                        "enum": ["C", "F"],
+                        "default": "C",
+                        "description": "Of temperatures.",
+                    },
+                },
+                "required": ["city"],
+                "additionalProperties": False,
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({}, "argument 'city' is missing"),
+        ({"city": "Bern", "dyas": 3}, "unknown argument 'dyas'"),
+        ({"city": "Bern", "days": "soon"}, "argument 'days': "),
+        ({"city": 3}, "argument 'city': "),
+        ({"city": "Bern", "unit": "K"}, "argument 'unit': "),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_by_name(arguments, complaint):
+    with pytest.raises(ArgumentsRefused) as refusal:
+        forecast.validated(arguments)
+    assert complaint in str(refusal.value)
+
+
+async def test_a_tool_is_called_with_its_defaults():
+    context = ToolCallContext("task", None, 1.0, "key")
+    assert (await forecast(context, forecast.validated({"city": "Bern"}))).content == "Bern 1 C"
+
+
+def test_a_long_result_keeps_head_and_tail_and_says_what_is_missing():
+    text = ToolResult("a" * 600 + "b" * 600).text(1000)
+    assert text.startswith("a" * 500 + "\n[200 characters left out]\n")
+    assert text.endswith("b" * 500)
+
+
+def test_every_shipped_tool_describes_itself_and_its_parameters():
+    for each in resolve_tools(TOOLSETS):
+        assert each.schema["function"]["description"]
+        for name, parameter in each.schema["function"]["parameters"]["properties"].items():
+            assert parameter.get("description"), f"{each.name}.{name}"
+
+
+def test_toolsets_compose_each_tool_once():
+    names = [each.name for each in resolve_tools(["files", "coding"])]
+    assert len(set(names)) == len(names)
+    assert {"terminal", "python", "read_file"} <= set(names)
+
+
+def test_an_unknown_toolset_names_the_near_one():
+    with pytest.raises(ConfigError, match=r"unknown toolset 'terminl'; did you mean 'terminal'"):
+        resolve_tools(["terminl"])
+
+
+def test_a_cycle_of_includes_is_shown():
+    cycle = {"a": Toolset(includes=["b"]), "b": Toolset(includes=["a"])}
+    with pytest.raises(ConfigError, match="a includes b includes a"):
+        resolve_tools(["a"], cycle)
+
+
+def test_a_toolset_with_a_missing_requirement_is_left_out_with_one_line(caplog):
+    sets = {
+        "weather": Toolset([forecast], check_requirements=lambda: "no API key"),
+        "both": Toolset(includes=["weather"]),
+    }
+    assert resolve_tools(["both"], sets) == []
+    assert [record.message for record in caplog.records] == ["toolset weather is left out: no API key"]
+
+
+def test_two_tools_of_one_name_are_refused():
+    @tool(runs_in="host")
+    async def forecast(context: ToolCallContext) -> ToolResult:
+        """Tell another weather."""
+        return ToolResult("")
+
+    sets = {"one": Toolset([globals()["forecast"]]), "two": Toolset([forecast])}
+    with pytest.raises(ConfigError, match="two different tools are named 'forecast'"):
+        resolve_tools(["one", "two"], sets)

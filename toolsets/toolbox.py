@@ -1,0 +1,123 @@
+"""The tools of one rollout: every call of the agent passes through here and gets exactly one answer.
+
+What is wrong with a call is told to the model in the tool role; only a failure of the world raises. Calls
+that share the sandbox run in the order the model wrote them, since a later one may build on an earlier one;
+tools on the host run alongside.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from backends.base import Slot
+from toolsets.tool import ArgumentsRefused, Tool, ToolCallContext, ToolResult
+from trajectories.errors import RolloutError, ToolError
+from trajectories.messages import Message, ParseError, ToolCall, ToolSchema
+from trajectories.turn import ToolExecution
+
+GRACE_S = 5.0
+"""How much longer than its limit a tool may take to stop by itself before it is cancelled."""
+
+NOT_ANSWERED = {"unknown_tool", "type_mismatch", "in_reasoning"}
+"""Parse errors that need no answer of their own: the flagged call is answered, a draft was never sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one call or malformed block."""
+
+    message: Message
+    execution: ToolExecution | None
+    """None where nothing was run because there was no call to run."""
+
+
+class Toolbox:
+    """Runs the calls of one rollout attempt."""
+
+    def __init__(
+        self,
+        tools: list[Tool],
+        *,
+        task_id: str,
+        key: str,
+        slot: Callable[[], Awaitable[Slot]],
+        timeout_s: float,
+        max_result_chars: int,
+    ):
+        self.schemas: list[ToolSchema] = [tool.schema for tool in tools]
+        self._tools = {tool.name: tool for tool in tools}
+        self._task_id = task_id
+        self._key = key
+        self._slot = slot
+        self._timeout_s = timeout_s
+        self._max_result_chars = max_result_chars
+
+    async def answer(self, message: Message, turn: int) -> list[Answer]:
+        """Run the calls of an assistant message; answers stand in the order the model wrote the calls.
+
+        Raises:
+            RolloutError: The world failed; the calls still running are cancelled.
+        """
+        blocks = [*message.tool_calls, *(error for error in message.errors if error.kind not in NOT_ANSWERED)]
+        blocks.sort(key=lambda block: block.span or (0, 0))
+        answers: list[Answer | None] = [None] * len(blocks)
+
+        async def run(positions: list[int]) -> None:
+            for position in positions:
+                answers[position] = await self._answer(blocks[position], f"{self._key}/{turn}/{position}")
+
+        on_host = [[position] for position, block in enumerate(blocks) if self._runs_on_host(block)]
+        in_slot = [position for position, block in enumerate(blocks) if not self._runs_on_host(block)]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for positions in [in_slot, *on_host]:
+                    group.create_task(run(positions))
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [answer for answer in answers if answer is not None]
+
+    async def _answer(self, block: ToolCall | ParseError, key: str) -> Answer:
+        if isinstance(block, ParseError):
+            result = ToolResult.failed(block.message)
+            return Answer(Message.tool(result.text(self._max_result_chars), call_id=None, name=None), None)
+        started = time.perf_counter()
+        result = await self._result(block, key)
+        execution = ToolExecution(
+            call_id=block.id,
+            name=block.name,
+            idempotency_key=key,
+            success=result.success,
+            duration_s=time.perf_counter() - started,
+            error=result.error,
+            files_changed=result.files_changed,
+        )
+        text = result.text(self._max_result_chars)
+        return Answer(Message.tool(text, call_id=block.id, name=block.name), execution)
+
+    async def _result(self, call: ToolCall, key: str) -> ToolResult:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            near = get_close_matches(call.name, self._tools, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self._tools) or 'none'}"
+            return ToolResult.failed(f"no tool is named {call.name!r}; {hint}")
+        try:
+            arguments = tool.validated(call.arguments)
+        except ArgumentsRefused as refusal:
+            return ToolResult.failed(str(refusal))
+        slot = await self._slot() if tool.runs_in == "slot" else None
+        context = ToolCallContext(self._task_id, slot, self._timeout_s, key)
+        try:
+            async with asyncio.timeout(self._timeout_s + GRACE_S) as limit:
+                return await tool(context, arguments)
+        except RolloutError:
+            raise
+        except Exception as error:
+            if limit.expired():
+                return ToolResult.failed(f"{call.name} did not finish within {self._timeout_s:g} s")
+            raise ToolError(f"{call.name} raised {type(error).__name__}: {error}") from error
+
+    def _runs_on_host(self, block: ToolCall | ParseError) -> bool:
+        tool = self._tools.get(block.name) if isinstance(block, ToolCall) else None
+        return tool is not None and tool.runs_in == "host"
