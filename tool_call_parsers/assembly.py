@@ -91,6 +91,10 @@ class Content:
             self.parts.append(blanks)
         return blanks
 
+    def part(self) -> None:
+        """Put the text that follows on a line of its own."""
+        self._carried = "\n" if self.parts else ""
+
     def end(self) -> str:
         """Note that the text ends here and return the blanks that turned out to be content."""
         blanks = "" if self._fresh and self._after_block else self._held
@@ -121,6 +125,11 @@ class Assembly:
     def block(self) -> None:
         """Note that a block begins here."""
         self._emit("content", self._content.block())
+
+    def next_message(self) -> None:
+        """Note that another message begins here; its text goes on a line of its own."""
+        self._emit("content", self._content.block())
+        self._content.part()
 
     def begin_reasoning(self) -> None:
         """Note that a think block begins here; an empty one is still a think block."""

@@ -211,7 +211,7 @@ class BlockRun:
         if isinstance(block, Broken):
             self._add(start, block.items, block.resume)
             self._open.append(_Open(start if block.start is None else block.start, block))
-            return block.resume
+            return max(block.resume, start + len(opener))
         if self._open:
             self._open[-1].sections += not block.items
         self._add(start, block.items, block.end)
