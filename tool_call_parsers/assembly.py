@@ -6,8 +6,9 @@ blanks are dropped, and one newline at either side of a block. All other content
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from tool_call_parsers.findings import Fault, Item
 from tool_call_parsers.source import Source
 from trajectories.messages import Message, ParseError, ParseErrorKind, Span, ToolCall
 
@@ -21,30 +22,6 @@ class Delta:
 
 
 Event = Delta | ToolCall | ParseError
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call as found in the text, before it has an id."""
-
-    span: Span
-    name: str
-    arguments: dict[str, Any]
-    native_id: str | None = None
-    mismatch: str | None = None
-    """What in the arguments does not fit the schema, where something does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A block that is no call, with the reason."""
-
-    span: Span
-    kind: ParseErrorKind
-    message: str
-
-
-Item = Call | Fault
 
 
 class Content:

@@ -9,10 +9,10 @@ import json
 import re
 from typing import Any, cast
 
-from tool_call_parsers.assembly import Fault, Item
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Block, BlockFormat, Broken, Prose
+from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.calls import call_from_json
+from tool_call_parsers.findings import Block, Broken, Fault, Item, Prose
 from tool_call_parsers.json_body import JsonFault, JsonValue, read_json
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps

@@ -5,9 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, cast
 
-from tool_call_parsers.assembly import Call, Fault
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Block, BlockFormat, Broken
+from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.findings import Block, Broken, Call, Fault
 from tool_call_parsers.json_body import decode_json
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
@@ -19,7 +19,7 @@ _NAME_ENDS = Markers(("{", "<", "\n"))
 _STRUCTURE = Markers(("{", "}", "[", "]", _ESCAPE))
 _STRING_END = Markers((_ESCAPE,))
 _TOKEN = re.compile(r"\s*(<escape>|[{}\[\],:]|[^{}\[\],:<\s][^{}\[\],:<]*)")
-_MAX_DEPTH = 64
+_MAX_DEPTH = 100
 
 
 class FunctionGemmaFormat(BlockFormat):

@@ -3,7 +3,7 @@
 import re
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Broken
+from tool_call_parsers.findings import Broken
 from tool_call_parsers.schema import ToolSchemas, written
 from tool_call_parsers.source import Markers, Source, Steps
 from tool_call_parsers.tagged import Tag, TaggedFormat

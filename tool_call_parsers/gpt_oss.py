@@ -12,9 +12,10 @@ import json
 import re
 from collections.abc import Sequence
 
-from tool_call_parsers.assembly import Assembly, Fault, Item
+from tool_call_parsers.assembly import Assembly
 from tool_call_parsers.base import Parser
 from tool_call_parsers.calls import call_from_arguments
+from tool_call_parsers.findings import Fault, Item
 from tool_call_parsers.json_body import JsonFault, read_json
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
@@ -24,6 +25,8 @@ _CLOSERS = ("<|end|>", "<|call|>", "<|return|>")
 _BEGINS = Markers(("<|start|>assistant", "<|channel|>"))
 _HEADER_ENDS = Markers(("<|message|>", "<|start|>assistant", *_CLOSERS))
 _ENDS = Markers(("<|start|>assistant", *_CLOSERS))
+_TEXT_ENDS = Markers(("<|start|>assistant", "<|end|>", "<|return|>"))
+_STRAY = Markers(_CLOSERS)
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
@@ -50,7 +53,10 @@ class HarmonyFormat:
             header = yield from src.until(_HEADER_ENDS, begin.end())
             if header and header.group() == "<|message|>":
                 out.next_message()
-                pos = sent = yield from self._message(src, out, begin.start(), header.start(), header.end())
+                pos = yield from self._message(src, out, begin.start(), header.start(), header.end())
+                while mark := (yield from src.at(_STRAY, pos)):
+                    pos += len(mark)
+                sent = pos
             elif header is None and begin.start() == pos:
                 out.add(Fault((pos, len(src.text)), "unclosed", f"The message has no body. {self._advice}"))
                 return
@@ -82,7 +88,7 @@ class HarmonyFormat:
 
         if reasoning:
             out.begin_reasoning()
-        stop = yield from src.until(_ENDS, start, passed)
+        stop = yield from src.until(_TEXT_ENDS, start, passed)
         passed(stop.start() if stop else len(src.text))
         if reasoning:
             out.end_reasoning()
@@ -93,7 +99,8 @@ class HarmonyFormat:
     def _call(self, src: Source, start: int, name: str, body: int) -> Steps[Item]:
         pos = yield from src.past_blank(body)
         if not src.text.startswith("{", pos):
-            return (yield from self._fault(src, start, pos, "bad_structure", "The body is no JSON object."))
+            kind = "unclosed" if pos == len(src.text) else "bad_structure"
+            return (yield from self._fault(src, start, pos, kind, "The body is no JSON object."))
         value = yield from read_json(src, pos)
         if isinstance(value, JsonFault):
             kind = "unclosed" if value.ended else "invalid_json"
@@ -101,16 +108,13 @@ class HarmonyFormat:
         pos = yield from src.past_blank(value.end)
         mark = yield from src.at(_ENDS, pos)
         if mark is None and (pos < len(src.text) or src.cut):
-            return (
-                yield from self._fault(src, start, pos, "bad_structure", "After the body comes no <|call|>.")
-            )
+            kind = "unclosed" if pos == len(src.text) else "bad_structure"
+            return (yield from self._fault(src, start, pos, kind, "After the body comes no <|call|>."))
         end = pos + len(mark) if mark in _CLOSERS else value.end
         return call_from_arguments(name, value.value, (start, end))
 
     def _fault(self, src: Source, start: int, pos: int, kind: ParseErrorKind, what: str) -> Steps[Fault]:
         """Report a broken call, which ends with its message."""
-        if pos == len(src.text):
-            kind, what = "unclosed", "The call is not complete."
         stop = yield from src.until(_ENDS, pos)
         end = len(src.text) if stop is None else stop.end() if stop.group() in _CLOSERS else stop.start()
         return Fault((start, end), kind, f"{what} {self._advice}")

@@ -4,10 +4,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tool_call_parsers.assembly import Fault, Item
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Block, BlockFormat, Broken
+from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.calls import call_from_json
+from tool_call_parsers.findings import Block, Broken, Fault, Item
 from tool_call_parsers.json_body import JsonValue, read_json
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Source, Steps

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Broken
+from tool_call_parsers.findings import Broken
 from tool_call_parsers.marked_json import Head, MarkedJsonFormat
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps

@@ -12,7 +12,7 @@ from typing import Any
 
 from tool_call_parsers.source import Markers, Source, Steps
 
-_MAX_DEPTH = 64
+_MAX_DEPTH = 100
 """Deepest nesting accepted: the reader recurses."""
 
 _BLANK = re.compile(r"\s*")
@@ -148,7 +148,7 @@ def _joined_surrogates(text: str) -> str:
     """Join the halves of characters that were written as two escapes."""
     if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
         return text
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 _BRACKETS = Markers(("(", ")", "[", "]", "{", "}", "'", '"'))

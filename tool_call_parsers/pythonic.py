@@ -5,12 +5,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tool_call_parsers.assembly import Call, Fault, Item
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Block, BlockFormat, Broken, Prose
+from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose
 from tool_call_parsers.literals import Literals, NotALiteral, read_group
 from tool_call_parsers.schema import ToolSchemas
-from tool_call_parsers.source import Markers, Source, Steps
+from tool_call_parsers.source import Source, Steps, any_of
 from trajectories.messages import ToolCall
 
 _NAME = re.compile(r"[\w.-]*")
@@ -48,10 +48,12 @@ class PythonicFormat(BlockFormat):
         return block
 
     def _call_begins(self, src: Source, pos: int) -> Steps[bool]:
-        """Tell whether ``name(`` with no argument or a named one stands at ``pos``."""
+        """Tell whether a known tool, or ``name(`` with no argument or a named one, stands at ``pos``."""
         name_end = yield from src.past(_NAME, pos)
         if name_end == pos or not src.text.startswith("(", name_end):
             return False
+        if src.text[pos:name_end] in (self.tools.names() or ()):
+            return True
         yield from src.past(_FIRST_ARGUMENT, name_end + 1)
         return _ARGUMENT_OR_END.match(src.text, name_end + 1) is not None
 
@@ -62,7 +64,7 @@ class PythonicFormat(BlockFormat):
         return (yield from src.at(self.after_body, pos)) is not None
 
     def _calls(self, src: Source, pos: int) -> Steps[Block | Broken]:
-        closing = Markers((self.list_end, *self.closers, *self.ends))
+        closing = any_of(self.list_end, *self.closers, *self.ends)
         items: list[Item] = []
         while True:
             item = yield from self._call(src, pos)

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tool_call_parsers.assembly import Call, Fault, Item
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Block, BlockFormat, Broken
+from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.findings import Block, Broken, Call, Fault, Item
 from tool_call_parsers.literals import Literals, NotALiteral
 from tool_call_parsers.prose import starts_line
 from tool_call_parsers.schema import ToolSchemas

@@ -8,6 +8,7 @@ suspended wait remembers how far it has looked: each character is looked at once
 
 import re
 from collections.abc import Callable, Generator, Hashable, Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from tool_call_parsers.token_map import TokenMap
@@ -19,6 +20,12 @@ Steps = Generator[None, None, T]
 """A computation that may suspend until there is more text."""
 
 _BLANK = re.compile(r"[ \t\r\n]*")
+
+
+@lru_cache(maxsize=4096)
+def any_of(*literals: str) -> "Markers":
+    """Return the set of these literal markers."""
+    return Markers(literals)
 
 
 class Markers:

@@ -4,9 +4,10 @@ For models whose template has no tools, and for code: nothing in a value has to 
 """
 
 import re
+from functools import cached_property
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Broken
+from tool_call_parsers.findings import Broken
 from tool_call_parsers.schema import ToolSchemas, written
 from tool_call_parsers.source import Markers, Source, Steps
 from tool_call_parsers.tagged import Tag, TaggedFormat
@@ -59,7 +60,7 @@ class XmlFormat(TaggedFormat):
         yield from src.until(_TAG_ENDS, pos)
         return self.parameter_opener if _TAG.match(src.text, pos) else None
 
-    @property
+    @cached_property
     def _call_ends(self) -> Markers:
         return Markers((self.call_closer, *self.closers, *self.ends))
 
