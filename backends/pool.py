@@ -23,7 +23,7 @@ from backends.machine import Machine, OutputLimits
 from backends.maker import Maker
 from backends.metrics import PoolMetrics
 from backends.slot import ShellSlot
-from trajectories.errors import CapacityExceeded, SandboxError, SandboxUnavailable
+from trajectories.errors import CapacityExceeded, ConfigError, SandboxError, SandboxUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,11 @@ class PoolLimits:
     """Hand a released sandbox on once it is proven clean, instead of making a new one."""
     workspace_from: Path | None = None
     """Host directory whose contents every workspace starts with, as a private copy."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_slots", "max_creating", "max_created_per_s", "max_idle_s"):
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name}: must be positive, not {getattr(self, name)!r}")
 
 
 @dataclass(slots=True)
@@ -74,10 +79,13 @@ class Pool(ToolBackend):
 
     @override
     async def start(self) -> None:
-        await self._maker.check()
         self._started = True
-        machine = await self._create(None)
-        self._warm[None].append(_Idle(machine, monotonic()))
+        try:
+            await self._maker.check()
+            self._warm[None].append(_Idle(await self._create(None), monotonic()))
+        except BaseException:
+            await self.stop()
+            raise
         self._chore(self._refill(None))
         self._chore(self._discard_idle())
 

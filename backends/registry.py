@@ -1,5 +1,6 @@
 """Backends by name, with their options checked before anything starts."""
 
+import json
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -19,7 +20,13 @@ def _local(options: dict[str, Any]) -> Maker:
     return LocalMaker(_take(LocalLimits, options))
 
 
-_MAKERS = {"local": _local}
+def _docker(options: dict[str, Any]) -> Maker:
+    from backends.docker import DockerLimits, DockerMaker
+
+    return DockerMaker(_take(DockerLimits, options))
+
+
+_MAKERS = {"local": _local, "docker": _docker}
 
 
 def available_backends() -> list[str]:
@@ -46,6 +53,24 @@ def create_backend(kind: str, **options: Any) -> ToolBackend:
     if rest:
         raise ConfigError(f"backend {kind}: {_unknown(next(iter(rest)), sorted(known))}")
     return Pool(maker, pool, output)
+
+
+def parse_options(settings: list[str]) -> dict[str, Any]:
+    """Read ``NAME=VALUE`` arguments of a command line; a value is JSON where it can be, else text.
+
+    Raises:
+        ConfigError: An argument without ``=``.
+    """
+    options = dict[str, Any]()
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"{setting!r}: write NAME=VALUE")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options
 
 
 def _take(kind: type[T], options: dict[str, Any]) -> T:

@@ -1,16 +1,15 @@
 """One persistent shell of a sandbox, from the harness's side.
 
-A command is over when its exit code has come over the side channel *and* its nonce has come through both
-outputs, so that no output is cut off and none is waited for in vain. The nonce reaches the sandbox together
-with the command but is read there only after the command ran. A command is sent once: if what became of it
-can't be known, that is `SandboxDied`.
+A command is over when its exit code has come over the side channel *and* all its output is here: what pipes
+hold can be read at once, a relayed stream carries a mark. The nonce reaches the sandbox together with the
+command but is read there only after the command ran. A command is sent once: if what became of it can't be
+known, that is `SandboxDied`.
 """
 
 import asyncio
 import secrets
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Literal
@@ -33,13 +32,17 @@ Ending = Literal["ended", "exited", "lost", "timed_out", "failed"]
 class Run:
     """One command on its way."""
 
-    nonce: bytes
+    token: str
+    nonce: str
+    mark: bytes
+    """What ends each output; empty where the link is in order and needs no mark."""
     captures: dict[int, Capture]
     finished: Future[None]
     on_output: OnOutput | None = None
     ending: Ending | None = None
     exit_code: int | None = None
-    last_pid: int = 0
+    orphaned: bool = False
+    """Whether the command killed the keeper, so that the shell can't be kept."""
     error: Exception | None = None
     started: float = field(default_factory=monotonic)
     duration_s: float = 0.0
@@ -55,18 +58,21 @@ class Run:
                 self.finished.set_result(None)
 
     def take(self, channel: int, data: bytes) -> bytes:
-        """Take output up to the nonce and return what comes after it."""
+        """Take output up to the mark and return what comes after it."""
+        if not self.mark:
+            self._add(channel, data)
+            return b""
         data = self.carry[channel] + data
-        end = data.find(self.nonce)
+        end = data.find(self.mark)
         if end < 0:
-            keep = _partial_match(data, self.nonce)
+            keep = _partial_match(data, self.mark)
             self.carry[channel] = data[len(data) - keep :]
             self._add(channel, data[: len(data) - keep])
             return b""
         self.carry[channel] = b""
         self._add(channel, data[:end])
         self.open_channels.discard(channel)
-        return data[end + len(self.nonce) :]
+        return data[end + len(self.mark) :]
 
     def _add(self, channel: int, data: bytes) -> None:
         if not data:
@@ -92,6 +98,7 @@ class Shell:
         self._lock = asyncio.Lock()
         self._link: Link | None = None
         self._key = ""
+        self._count = 0
         self._pid = 0
         self._ready = False
         self._returning: Future[None] | None = None
@@ -105,7 +112,7 @@ class Shell:
             SandboxDied: The sandbox does not answer.
         """
         self.close()
-        self._key = secrets.token_hex(16)
+        self._key = secrets.token_urlsafe(9)
         self._idle = {channel: Capture(IDLE_OUTPUT_BYTES) for channel in (STDOUT, STDERR)}
         self._warden.side.expect(self._key, self._hear)
         self._link = await self._connect(self._receive)
@@ -158,6 +165,8 @@ class Shell:
             else:
                 if run.ending != "ended":
                     await finish(self._recover(run, others()))
+                elif run.orphaned:
+                    self.close()
             finally:
                 self._run = None
         if run.error is not None:
@@ -166,13 +175,13 @@ class Shell:
 
     async def _wait(self, run: Run, timeout_s: float, stdin: Iterable[bytes] | None) -> None:
         alarm = asyncio.get_running_loop().call_later(timeout_s, run.finish, "timed_out")
-        if stdin is None:
-            self._write(run.nonce + b"\0")
         pump = None if stdin is None else asyncio.create_task(self._send(stdin, run))
         try:
             await run.finished
         finally:
             alarm.cancel()
+            self._warden.side.forget(run.nonce)
+            self._warden.unwatch(run.finished)
             if pump is not None:
                 pump.cancel()
                 await asyncio.wait({pump})
@@ -180,9 +189,13 @@ class Shell:
     def _begin(
         self, code: str, captures: tuple[Capture, Capture], stdin: bool, on_output: OnOutput | None
     ) -> Run:
-        nonce, token = secrets.token_hex(16), secrets.token_hex(8)
+        assert self._link is not None
+        self._count += 1
+        nonce, marks = secrets.token_urlsafe(9), not self._link.in_order
         run = Run(
-            nonce=nonce.encode(),
+            token=str(self._count),
+            nonce=nonce,
+            mark=nonce.encode() if marks else b"",
             captures={STDOUT: captures[0], STDERR: captures[1]},
             finished=asyncio.get_running_loop().create_future(),
             on_output=on_output,
@@ -191,23 +204,20 @@ class Shell:
             if idle.total_bytes:
                 run.captures[channel].add(idle.data())
                 self._idle[channel] = Capture(IDLE_OUTPUT_BYTES)
-        side = self._warden.side
-
-        def started(words: list[str]) -> None:
-            side.forget(token)
-            run.last_pid = int(words[1])
 
         def ended(words: list[str]) -> None:
-            side.forget(nonce)
             run.exit_code = int(words[1])
+            run.orphaned = words[2] == "orphaned"
+            if not marks and self._link is not None:
+                self._link.poll()
+                run.open_channels.clear()
             self._settle(run)
 
-        side.expect(token, started)
-        side.expect(nonce, ended)
-        run.finished.add_done_callback(lambda _: (side.forget(token), side.forget(nonce)))
+        self._warden.side.expect(nonce, ended)
         self._warden.watch(run.finished)
         self._run = run
-        self._write(f"{self._key} {'stream' if stdin else 'none'} {token}\0{code}\0".encode())
+        head = (self._key, "stream" if stdin else "none", "marks" if marks else "plain", run.token)
+        self._write(f"{' '.join(head)}\0{code}\0{'' if stdin else nonce + chr(0)}".encode(errors="replace"))
         return run
 
     async def _send(self, stdin: Iterable[bytes], run: Run) -> None:
@@ -215,7 +225,7 @@ class Shell:
             self._write(chunk)
             if self._link is not None:
                 await self._link.drain()
-        self._write(run.nonce + b"\0")
+        self._write(f"{run.nonce}\0".encode())
 
     async def _recover(self, run: Run, others: set[int]) -> None:
         """Bring the shell back after a command that did not end by itself; collect what it printed."""
@@ -231,7 +241,7 @@ class Shell:
         self._ready = False
         elapsed_ticks = int((monotonic() - run.started) * 100) + 1
         spared = others | self.pids - {self._pid}
-        await self._warden.ask("sweep", self.name, self._pid, run.last_pid, elapsed_ticks, *spared)
+        await self._warden.ask("sweep", self.name, self._pid, run.token, elapsed_ticks, *spared)
 
     async def _came_back(self) -> bool:
         """Wait until the keeper has started a shell; False if the keeper is gone."""
@@ -240,13 +250,17 @@ class Shell:
         if not self._ready:
             self._returning = asyncio.get_running_loop().create_future()
             self._warden.watch(self._returning)
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(RECOVERY_TIMEOUT_S):
                     await self._returning
+            except TimeoutError:
+                return False
+            finally:
+                self._warden.unwatch(self._returning)
         return self._ready
 
     async def _collect(self, run: Run) -> bool:
-        """Run nothing in the new shell: all output before its nonces is the old command's."""
+        """Run nothing in the new shell: all output before its end is the old command's."""
         self._write(b"\0")  # ends whatever the old command left unread
         sync = self._begin(":", (run.captures[STDOUT], run.captures[STDERR]), False, run.on_output)
         sync.carry = run.carry
@@ -260,7 +274,7 @@ class Shell:
             self.pids = {self._pid, int(words[2])}
             self._ready = True
             self._tell_returning()
-        elif self._run is not None and self._run.ending is None and self._run.last_pid:
+        elif self._run is not None and self._run.ending is None and self._run.token == words[-1]:
             self._ready = False
             self._run.exit_code = int(words[1])
             self._run.finish("exited")
@@ -292,6 +306,6 @@ class Shell:
             self._link.write(data)
 
 
-def _partial_match(data: bytes, nonce: bytes) -> int:
-    """Length of the longest end of ``data`` that may be the beginning of ``nonce``."""
-    return next((n for n in range(min(len(nonce) - 1, len(data)), 0, -1) if data.endswith(nonce[:n])), 0)
+def _partial_match(data: bytes, mark: bytes) -> int:
+    """Length of the longest end of ``data`` that may be the beginning of ``mark``."""
+    return next((n for n in range(min(len(mark) - 1, len(data)), 0, -1) if data.endswith(mark[:n])), 0)

@@ -61,11 +61,14 @@ class Warden:
             self._fail(future)
 
     def watch(self, future: Future[None]) -> None:
-        """Fail ``future`` with `SandboxDied` if the sandbox dies before it is done."""
+        """Fail ``future`` with `SandboxDied` if the sandbox dies before `unwatch`."""
         self._watchers.add(future)
-        future.add_done_callback(self._watchers.discard)
         if self.cause is not None:
             self._fail(future)
+
+    def unwatch(self, future: Future[None]) -> None:
+        """Leave ``future`` alone from now on."""
+        self._watchers.discard(future)
 
     async def ask(
         self, verb: str, *arguments: object, records: Iterable[str] = (), timeout_s: float = ANSWER_TIMEOUT_S
@@ -75,7 +78,7 @@ class Warden:
         Raises:
             SandboxDied: No answer will come.
         """
-        token = secrets.token_hex(8)
+        token = secrets.token_urlsafe(9)
         answered: Future[None] = asyncio.get_running_loop().create_future()
         answer: list[str] = []
 
@@ -97,6 +100,7 @@ class Warden:
             raise SandboxDied(self.cause or "") from None
         finally:
             self.side.forget(token)
+            self.unwatch(answered)
         return answer[0]
 
     def _fail(self, future: Future[None]) -> None:

@@ -5,6 +5,7 @@ import inspect
 import random
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,7 +43,7 @@ class BaseAgentEnv(ABC):
     """
 
     name: ClassVar[str]
-    toolsets: ClassVar[list[str]] = []
+    toolsets: ClassVar[Sequence[str]] = ()
     config_class: ClassVar[type[EnvConfig]] = EnvConfig
     item_model: ClassVar[type[BaseModel]] = PromptItem
     """What every item of a dataset must fit."""

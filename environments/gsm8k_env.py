@@ -6,7 +6,6 @@ itself is read with ``--env.dataset openai/gsm8k:main``.
 
 import re
 from decimal import Decimal, InvalidOperation
-from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -44,7 +43,7 @@ class GSM8KEnv(BaseAgentEnv):
     """Problems such as "A baker fills 7 trays with 12 rolls each …"."""
 
     name = "gsm8k"
-    toolsets: ClassVar = ["python"]
+    toolsets = ("python",)
     config_class = GSM8KEnvConfig
     item_model = GSM8KItem
     config: GSM8KEnvConfig

@@ -1,6 +1,6 @@
 """File and shell tasks in a sandbox, judged by the state of the sandbox."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -35,7 +35,7 @@ class TerminalEnv(BaseAgentEnv):
     """Tasks such as "Rename the file a.txt to b.txt", generated or from a dataset."""
 
     name = "terminal"
-    toolsets: ClassVar = ["terminal", "files"]
+    toolsets = ("terminal", "files")
     config_class = TerminalEnvConfig
     item_model = TerminalItem
     config: TerminalEnvConfig
@@ -55,10 +55,14 @@ class TerminalEnv(BaseAgentEnv):
         return item["prompt"]
 
     def worked_examples(self) -> list[list[Message]]:
-        """Show a directory being made and a file being written."""
+        """Show one task of each of the easy kinds."""
         return [
             _example("Create a directory named build.", "mkdir build"),
             _example("Write the word hello to a file named note.txt.", "echo hello > note.txt"),
+            _example("Delete the file junk.txt.", "rm junk.txt"),
+            _example("Copy the file data.txt to backup.txt.", "cp data.txt backup.txt"),
+            _example("Create an empty file named empty.txt.", "touch empty.txt"),
+            _example("Rename the file old.txt to new.txt.", "mv old.txt new.txt"),
         ]
 
     async def compute_reward(self, item: TaskItem, result: Transcript, ctx: ToolContext) -> Reward:

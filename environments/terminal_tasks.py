@@ -108,7 +108,7 @@ WORDS = [
 ]
 
 
-MAX_MISSES = 100_000
+MAX_MISSES = 20_000
 """Draws of a task that was there already, before the families count as exhausted."""
 
 

@@ -47,6 +47,8 @@ class SandboxConfig(_Section):
 
     backend: str = "local"
     """`local` (bubblewrap)."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the backend and its pool, such as `{"memory_mb": 512}`."""
 
 
 class RunConfig(_Section):

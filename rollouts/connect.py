@@ -3,10 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from inference.embedded import EmbeddedEngine
-
 from backends import create_backend
 from backends.base import ToolBackend
+from inference.embedded import EmbeddedEngine
 from inference.managed import ManagedClient
 from inference.session import ModelClient
 from rollouts.config import EmbeddedModel, ModelConfig, SandboxConfig
@@ -29,13 +28,13 @@ async def open_model(config: ModelConfig) -> AsyncIterator[ModelClient]:
 
 
 @asynccontextmanager
-async def open_backend(config: SandboxConfig) -> AsyncIterator[ToolBackend]:
-    """Start the configured backend; end every sandbox on exit.
+async def open_backend(config: SandboxConfig, max_slots: int) -> AsyncIterator[ToolBackend]:
+    """Start the configured backend with room for ``max_slots`` rollouts; end every sandbox on exit.
 
     Raises:
         ConfigError: There is no such backend, or sandboxes can't be made here.
     """
-    backend = create_backend(config.backend)
+    backend = create_backend(config.backend, **{"max_slots": max_slots, **config.options})
     try:
         await backend.start()
     except SandboxUnavailable as error:

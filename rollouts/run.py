@@ -57,6 +57,7 @@ async def open_run(env: BaseAgentEnv, settings: Settings, name: str) -> AsyncIte
     folder.claim()
     with TrajectoryStore(folder.trajectories) as store:
         await env.setup()
-        async with open_backend(settings.sandbox) as backend, open_model(settings.model) as client:
+        sandboxes = open_backend(settings.sandbox, settings.run.max_concurrent)
+        async with sandboxes as backend, open_model(settings.model) as client:
             folder.claim_model(client.model)
             yield Run(folder, World(env, client, backend, folder.config_hash), settings, store)

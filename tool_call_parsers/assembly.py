@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tool_call_parsers.source import Source
-from trajectories.messages import Message, ParseError, ParseErrorKind, Span, ToolCall, ToolSchema
+from trajectories.messages import Message, ParseError, ParseErrorKind, Span, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ class Content:
 class Assembly:
     """The message so far and the events not yet handed out."""
 
-    def __init__(self, source: Source, tools: Sequence[ToolSchema] | None):
+    def __init__(self, source: Source, known: Sequence[str] | None):
         self._source = source
-        self._known = None if tools is None else [tool["function"]["name"] for tool in tools]
+        self._known = known
         self._content = Content()
         self._reasoning: list[str] | None = None
         self._think_begins = False

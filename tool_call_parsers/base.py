@@ -8,14 +8,16 @@ No model text raises. What is malformed becomes a ``ParseError`` of the message 
 what is only mentioned, drafted in a think block or cut off is no call.
 """
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Protocol
 
 from tool_call_parsers.assembly import Assembly, Event
-from tool_call_parsers.blocks import BlockFormat, BlockRun
+from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Source, Steps
 from tool_call_parsers.token_map import Tokenizer, TokenMap
+from trajectories.hermes_codec import render_turn
 from trajectories.messages import Message, ToolCall, ToolSchema
 from trajectories.turn import FinishReason
 
@@ -67,6 +69,19 @@ class ParserStream:
         return events
 
 
+class Format(Protocol):
+    """What reads one format."""
+
+    @property
+    def example(self) -> str:
+        """How a call looks; shown to the model."""
+        ...
+
+    def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
+        """Read a completion to its end into ``out``."""
+        ...
+
+
 class Parser(ABC):
     """Parser and renderer of one format family.
 
@@ -75,13 +90,16 @@ class Parser(ABC):
         tokenizer: Maps spans to token indices, and tells markers sampled as tokens from spelled-out text.
     """
 
-    name: str = ""
-    """The name it is registered under."""
-    format: ClassVar[BlockFormat]
+    think: tuple[str, str] = ("<think>", "</think>")
 
     def __init__(self, tools: Sequence[ToolSchema] | None = None, tokenizer: Tokenizer | None = None):
-        self.tools = tools
+        self.schemas = ToolSchemas(tools)
         self._tokenizer = tokenizer
+        self._format = self.build_format(self.schemas)
+
+    @abstractmethod
+    def build_format(self, tools: ToolSchemas) -> Format:
+        """Build what reads this format."""
 
     def parse(
         self,
@@ -103,24 +121,27 @@ class Parser(ABC):
     def stream(self, reasoning_open: bool = False) -> ParserStream:
         """Begin to read a completion that arrives in pieces."""
         source = Source(TokenMap(self._tokenizer) if self._tokenizer else None)
-        out = Assembly(source, self.tools)
-        return ParserStream(source, out, self.steps(source, out, reasoning_open))
+        out = Assembly(source, self.schemas.names())
+        return ParserStream(source, out, self._format.steps(source, out, reasoning_open))
 
-    def steps(self, source: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
-        """Read ``source`` to its end into ``out``."""
-        run = BlockRun(self.format, source, out)
-        if reasoning_open and self.format.think:
-            yield from run.think(0)
-        yield from run.steps()
-
-    @abstractmethod
     def render(self, message: Message) -> str:
         """Write an assistant message in this format."""
+        calls = self.render_calls(message.tool_calls) if message.tool_calls else ""
+        return render_turn(message.content, message.reasoning, calls, think=self.think)
+
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        """Write the calls of one message."""
+        return "\n".join(self.render_call(call) for call in calls)
 
     @abstractmethod
+    def render_call(self, call: ToolCall) -> str:
+        """Write one call."""
+
     def render_tools(self, schemas: Sequence[ToolSchema]) -> str:
         """Write the system text that tells the model its tools and how to call them."""
+        listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
+        return f"You may call these tools:\n{listed}\n\nTo call a tool, write:\n{self._format.example}"
 
-    @abstractmethod
     def render_result(self, call: ToolCall, content: str) -> str:
         """Write the result of a call as the model expects to read it."""
+        return f"<tool_response>\n{content}\n</tool_response>"

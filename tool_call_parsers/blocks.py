@@ -8,11 +8,13 @@ inside a bad block becomes a call.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from tool_call_parsers.assembly import Assembly, Fault, Item
-from tool_call_parsers.prose import Quotes, starts_line
+from tool_call_parsers.prose import Quotes, blanks_before, starts_line
+from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
 from trajectories.messages import ParseErrorKind
 
@@ -26,6 +28,21 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
+class Prose:
+    """What looked like a block and is none, to its end."""
+
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A name, and where the marker after it ends."""
+
+    text: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """A block that cannot be read; its end is still to be found."""
 
@@ -33,28 +50,80 @@ class Broken:
     message: str
     resume: int
     """Where to look for the end."""
+    open_value: bool = False
+    """Whether all that follows is a value's data, unless the block's own closing marker comes."""
+    items: tuple[Item, ...] = ()
+    """What was found in the block before it broke."""
+    start: int | None = None
+    """Where the broken part begins, where that is not the beginning of the block."""
 
 
 class BlockFormat(ABC):
-    """A format whose calls stand between markers."""
+    """A format whose calls stand between markers.
+
+    Args:
+        tools: The tools a call may name, for the types of raw values.
+    """
 
     openers: tuple[str, ...]
     """What a block can begin with."""
     closers: tuple[str, ...]
     """What a block ends with."""
+    section_closers: tuple[str, ...] = ()
+    """Those of ``closers`` that end a whole section of blocks; its opener is read as a block of no calls."""
     ends: tuple[str, ...] = ()
     """End-of-turn tokens, dropped where they end the text."""
+    example: str
+    """The right form, shown to the model."""
     think: tuple[str, str] | None = ("<think>", "</think>")
     """What opens and closes a think block."""
 
+    def __init__(self, tools: ToolSchemas):
+        self.tools = tools
+
+    def broken(self, src: Source, what: str, pos: int) -> Broken:
+        """Say what is wrong with a block at ``pos``, or that the text ended there."""
+        if pos == len(src.text):
+            return Broken("unclosed", f"The call is not complete. {self.advice}", pos)
+        return Broken("bad_structure", f"{what} {self.advice}", pos)
+
+    @property
+    def advice(self) -> str:
+        """What to tell the model after saying what is wrong."""
+        return f"A call looks like this:\n{self.example}"
+
+    def word(self, src: Source, pos: int, stops: Markers, closing: str) -> Steps["Word | Broken"]:
+        """Read a name from ``pos`` to ``closing``, the one of ``stops`` that may end it."""
+        stop = yield from src.until(stops, pos)
+        if stop is None:
+            return self.broken(src, "", len(src.text))
+        text = src.text[pos : stop.start()].strip()
+        if stop.group() != closing:
+            return self.broken(src, f"{closing} is missing after {text[:80]!r}.", stop.start())
+        if not text:
+            return Broken("missing_name", f"Before {closing} stands no name. {self.advice}", stop.start())
+        return Word(text, stop.end())
+
     @abstractmethod
-    def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
+    def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
         """Read the block that begins at ``start`` with ``opener``; None if that is only prose."""
+
+    def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
+        """Read a completion to its end into ``out``."""
+        run = BlockRun(self, src, out)
+        if reasoning_open and self.think:
+            yield from run.think(0)
+        yield from run.steps()
 
     @cached_property
     def marks(self) -> Markers:
         """Everything that can end a run of prose."""
         return Markers((*self.openers, *self.closers, *self.ends, *(self.think or ())))
+
+    def stands_free(self, text: str, start: int) -> bool:
+        """Tell whether ``start`` begins a line or follows another marker, as a marker in prose does not."""
+        before = blanks_before(text, start)
+        return starts_line(text, start) or text.endswith((*self.openers, *self.closers), 0, before)
 
     @cached_property
     def after_body(self) -> Markers:
@@ -64,9 +133,13 @@ class BlockFormat(ABC):
     def close(self, src: Source, body_end: int) -> Steps[int | None]:
         """Return the end of a block whose body is whole; None where something else follows the body.
 
+        A body that shows its own end, in a format without closing markers, ends the block.
+
         The closing marker may be missing where the next block or the end of the turn follows: a server took
         it off as a stop string, or the model forgot it. Where the token limit cut the text it may not.
         """
+        if not self.closers:
+            return body_end
         pos = yield from src.past_blank(body_end)
         mark = yield from src.at(self.after_body, pos)
         if mark in self.closers:
@@ -83,6 +156,8 @@ class _Open:
     start: int
     reason: Broken
     inner: list[Item] = field(default_factory=list[Item])
+    sections: int = 0
+    """How many sections opened in it and did not close yet."""
 
 
 class BlockRun:
@@ -106,7 +181,7 @@ class BlockRun:
         while mark := (yield from src.until(form.marks, look, self._prose)):
             literal = mark.group()
             if literal in form.closers:
-                look = self._closer(mark.start(), mark.end())
+                look = self._closer(literal, mark.start(), mark.end())
             elif literal in form.ends:
                 look = yield from self._end_of_turn(mark.start(), mark.end())
             elif literal in (form.think or ()) and (self._open or not self._think):
@@ -119,7 +194,7 @@ class BlockRun:
                 look = yield from self._think_opened(mark.start(), mark.end())
             else:
                 look = yield from self._block(mark.start(), literal)
-        self._give_up_open()
+        self._give_up_open(len(src.text))
         self._prose(len(src.text))
 
     def _prose(self, end: int) -> None:
@@ -131,19 +206,25 @@ class BlockRun:
         block = yield from self._form.read(self._src, start, opener)
         if block is None:
             return start + len(opener)
+        if isinstance(block, Prose):
+            return block.end
         if isinstance(block, Broken):
-            if not self._open:
-                self._prose(start)
-            self._open.append(_Open(start, block))
+            self._add(start, block.items, block.resume)
+            self._open.append(_Open(start if block.start is None else block.start, block))
             return block.resume
         if self._open:
-            self._open[-1].inner.extend(block.items)
-        else:
-            self._prose(start)
-            self._commit(block.items, block.end)
+            self._open[-1].sections += not block.items
+        self._add(start, block.items, block.end)
         return block.end
 
-    def _commit(self, items: list[Item], end: int) -> None:
+    def _add(self, start: int, items: Sequence[Item], end: int) -> None:
+        if self._open:
+            self._open[-1].inner.extend(items)
+        else:
+            self._prose(start)
+            self._commit(items, end)
+
+    def _commit(self, items: Sequence[Item], end: int) -> None:
         self._out.block()
         for item in items:
             self._out.add(item)
@@ -151,7 +232,13 @@ class BlockRun:
         self._quotes.restart(end)
         self._after_block = True
 
-    def _closer(self, start: int, end: int) -> int:
+    def _closer(self, literal: str, start: int, end: int) -> int:
+        section = literal in self._form.section_closers
+        if self._open and section and self._open[-1].sections:
+            self._open[-1].sections -= 1
+            return end
+        if self._open and section:
+            self._give_up_open(start)
         if self._open:
             broken = self._open.pop()
             fault = Fault((broken.start, end), broken.reason.kind, broken.reason.message)
@@ -163,23 +250,26 @@ class BlockRun:
             self._pos = end
         return end
 
-    def _give_up_open(self) -> None:
-        """Decide on the broken blocks that never closed, now that the text has ended.
+    def _give_up_open(self, end: int) -> None:
+        """Decide on the broken blocks that did not close before ``end``, of their section or of the text.
 
-        Each ends where the next block begins. In a text cut by the token limit the first takes all that
-        follows: what looks like a block there may be a quotation whose end was cut off.
+        Each ends where the next block begins. One that broke inside a raw value takes all that follows, and
+        so does any in a text cut by the token limit: what looks like a block there may be a quotation.
         """
-        still_open = self._open[:1] if self._src.cut else self._open
         found: list[Item | _Open] = []
-        for broken in still_open:
-            found += [broken] if self._src.cut else [broken, *broken.inner]
+        for broken in self._open:
+            found.append(broken)
+            if broken.reason.open_value or (self._src.cut and end == len(self._src.text)):
+                break
+            found += broken.inner
         starts = [item.start if isinstance(item, _Open) else item.span[0] for item in found]
-        for item, following in zip(found, [*starts, len(self._src.text)][1:], strict=True):
+        for item, following in zip(found, [*starts, end][1:], strict=True):
             if isinstance(item, _Open):
                 item = Fault((item.start, following), item.reason.kind, item.reason.message)
             self._commit([item], item.span[1])
             self._out.content(item.span[1], following)
             self._pos = following
+        self._open = []
 
     def _end_of_turn(self, start: int, end: int) -> Steps[int]:
         """Drop an end-of-turn token where the text ends with it; elsewhere it is prose."""

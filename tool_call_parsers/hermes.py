@@ -6,10 +6,10 @@ from tool_call_parsers.base import Parser
 from tool_call_parsers.blocks import Block, BlockFormat, Broken
 from tool_call_parsers.calls import call_from_json
 from tool_call_parsers.json_body import JsonFault, read_json
-from tool_call_parsers.prose import starts_line
+from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
 from trajectories import hermes_codec
-from trajectories.messages import Message, ToolCall, ToolSchema
+from trajectories.messages import ToolCall, ToolSchema
 
 
 class HermesFormat(BlockFormat):
@@ -17,11 +17,12 @@ class HermesFormat(BlockFormat):
 
     ends = ("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>")
 
-    def __init__(self, tag: str):
+    def __init__(self, tools: ToolSchemas, tag: str = "tool_call"):
+        super().__init__(tools)
         self.openers = (f"<{tag}>",)
         self.closers = (f"</{tag}>",)
         self._opener = Markers(self.openers)
-        self._example = f'<{tag}>\n{{"name": "<tool>", "arguments": {{…}}}}\n</{tag}>'
+        self.example = f'<{tag}>\n{{"name": "<tool>", "arguments": {{…}}}}\n</{tag}>'
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read one call; a doubled opening tag counts once."""
@@ -29,35 +30,36 @@ class HermesFormat(BlockFormat):
         while (yield from src.at(self._opener, pos)):
             pos = yield from src.past_blank(pos + len(opener))
         if pos == len(src.text) or src.text[pos] != "{":
-            if not starts_line(src.text, start):
+            if not self.stands_free(src.text, start):
                 return None
-            return Broken("bad_structure", f"The call is not a JSON object: {self._example}", pos)
+            return self.broken(src, "The call is not a JSON object.", pos)
         body = yield from read_json(src, pos)
         if isinstance(body, JsonFault):
             kind = "unclosed" if body.ended else "invalid_json"
-            return Broken(kind, f"{body.message} A call looks like this: {self._example}", body.resume)
+            return Broken(kind, f"{body.message} {self.advice}", body.resume)
         end = yield from self.close(src, body.end)
         if end is None:
-            kind = "unclosed" if (yield from src.past_blank(body.end)) == len(src.text) else "bad_structure"
-            return Broken(kind, f"After the JSON object comes {self.closers[0]} and nothing else.", body.end)
-        return Block(end, [call_from_json(body.value, (start, end), example=self._example)])
+            pos = yield from src.past_blank(body.end)
+            return self.broken(src, f"After the JSON object comes no {self.closers[0]}.", pos)
+        return Block(end, [call_from_json(body.value, (start, end), advice=self.advice)])
 
 
 class Hermes(Parser):
     """Calls as JSON objects in ``<tool_call>`` blocks; results in ``<tool_response>``."""
 
     tag = "tool_call"
-    format = HermesFormat(tag)
 
-    def render(self, message: Message) -> str:
-        """Write an assistant message."""
-        return hermes_codec.render_assistant(
-            message.content, reasoning=message.reasoning, tool_calls=message.tool_calls, tag=self.tag
-        )
+    def build_format(self, tools: ToolSchemas) -> BlockFormat:
+        """Build the block syntax."""
+        return HermesFormat(tools, self.tag)
+
+    def render_call(self, call: ToolCall) -> str:
+        """Write one call."""
+        return hermes_codec.render_call(call.name, call.arguments, tag=self.tag)
 
     def render_tools(self, schemas: Sequence[ToolSchema]) -> str:
         """Write the system text that tells the model its tools."""
-        return hermes_codec.render_tools(schemas)
+        return hermes_codec.render_tools(schemas, tag=self.tag)
 
     def render_result(self, call: ToolCall, content: str) -> str:
         """Write the result of a call."""
@@ -68,13 +70,3 @@ class LongCat(Hermes):
     """Hermes with a tag name of its own."""
 
     tag = "longcat_tool_call"
-    format = HermesFormat(tag)
-
-    def render(self, message: Message) -> str:
-        """Write an assistant message."""
-        return hermes_codec.render_assistant(
-            message.content,
-            reasoning=message.reasoning,
-            tool_calls=message.tool_calls,
-            tag="longcat_tool_call",
-        )

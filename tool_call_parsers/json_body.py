@@ -9,8 +9,9 @@ broken body neither swallows its siblings nor costs a scan to the end of the tex
 import json
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from tool_call_parsers.source import Source, Steps
 
@@ -52,13 +53,21 @@ def _finite(digits: str) -> float:
     return value
 
 
-_decode = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite).raw_decode
+_decoder = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite)
+
+
+def decode_json(text: str) -> Any:
+    """Return the value of a text that is JSON as a whole; None where it is not."""
+    try:
+        return _decoder.decode(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def read_json(src: Source, pos: int) -> Steps[JsonValue | JsonFault]:
     """Wait for the object or array that begins at ``pos``."""
     whole = _try_decode(src.text, pos)
-    if isinstance(whole, JsonValue):
+    if isinstance(whole, JsonValue) and not _too_deep(whole, src.text, pos):
         return whole
     scan = Scan(pos)
     while not scan.advance(src.text):
@@ -73,13 +82,26 @@ def read_json(src: Source, pos: int) -> Steps[JsonValue | JsonFault]:
 
 def _try_decode(text: str, pos: int) -> JsonValue | str:
     try:
-        value, end = _decode(text, pos)
+        value, end = _decoder.raw_decode(text, pos)
     except json.JSONDecodeError as error:
         return f"The JSON is not valid: {error.msg} at character {error.pos - pos}."
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         return f"The JSON is not valid: {reason}."
     return JsonValue(value, end)
+
+
+def _too_deep(found: JsonValue, text: str, pos: int) -> bool:
+    if text.count("[", pos, found.end) + text.count("{", pos, found.end) <= MAX_DEPTH:
+        return False
+    level = [found.value]
+    for _ in range(MAX_DEPTH):
+        level = [item for value in level for item in _items(value) if isinstance(item, dict | list)]
+    return bool(level)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    return cast(dict[str, Any], value).values() if isinstance(value, dict) else cast(list[Any], value)
 
 
 class Scan:

@@ -5,10 +5,15 @@ _FENCE = "```"
 
 def starts_line(text: str, pos: int) -> bool:
     """Tell whether only blanks stand between the beginning of the line and ``pos``."""
-    before = pos - 1
-    while before >= 0 and text[before] in " \t":
-        before -= 1
-    return before < 0 or text[before] in "\r\n"
+    before = blanks_before(text, pos)
+    return before == 0 or text[before - 1] in "\r\n"
+
+
+def blanks_before(text: str, pos: int) -> int:
+    """Return where the blanks begin that stand on the same line right before ``pos``."""
+    while pos and text[pos - 1] in " \t":
+        pos -= 1
+    return pos
 
 
 class Quotes:

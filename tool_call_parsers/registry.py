@@ -4,7 +4,10 @@ import difflib
 from collections.abc import Sequence
 
 from tool_call_parsers.base import Parser
+from tool_call_parsers.deepseek_v3 import DeepSeekV3, DeepSeekV31
 from tool_call_parsers.hermes import Hermes, LongCat
+from tool_call_parsers.invoked import DeepSeekV4, DeepSeekV32, MiniMaxM2
+from tool_call_parsers.qwen3_coder import Qwen3Coder
 from tool_call_parsers.token_map import Tokenizer
 from trajectories.errors import ConfigError
 from trajectories.messages import ToolSchema
@@ -12,12 +15,22 @@ from trajectories.messages import ToolSchema
 PARSERS: dict[str, type[Parser]] = {
     "hermes": Hermes,
     "longcat": LongCat,
+    "qwen3_coder": Qwen3Coder,
+    "deepseek_v3": DeepSeekV3,
+    "deepseek_v31": DeepSeekV31,
+    "deepseek_v32": DeepSeekV32,
+    "deepseek_v4": DeepSeekV4,
+    "minimax_m2": MiniMaxM2,
 }
 
 ALIASES = {
     "qwen": "hermes",
     "qwen2.5": "hermes",
     "qwen3": "hermes",
+    "qwen3.5": "qwen3_coder",
+    "deepseek": "deepseek_v3",
+    "deepseek_r1": "deepseek_v3",
+    "deepseek_v3_1": "deepseek_v31",
 }
 
 

@@ -7,8 +7,8 @@ suspended wait remembers how far it has looked: each character is looked at once
 """
 
 import re
-from collections.abc import Callable, Generator, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Generator, Hashable, Iterable
+from typing import Any, TypeVar
 
 from tool_call_parsers.token_map import TokenMap
 from trajectories.turn import FinishReason
@@ -19,6 +19,12 @@ Steps = Generator[None, None, T]
 """A computation that may suspend until there is more text."""
 
 _BLANK = re.compile(r"[ \t\r\n]*")
+
+
+def blank_end(text: str, pos: int) -> int:
+    """Return the first position at or after ``pos`` that holds no blank."""
+    found = _BLANK.match(text, pos)
+    return found.end() if found else pos
 
 
 class Markers:
@@ -52,12 +58,16 @@ class Markers:
 class Source:
     """The text of one completion so far."""
 
-    __slots__ = ("finish_reason", "text", "tokens")
+    __slots__ = ("_absent", "finish_reason", "memo", "text", "tokens")
 
     def __init__(self, tokens: TokenMap | None = None):
         self.text = ""
         self.finish_reason: FinishReason | None = None
         self.tokens = tokens
+        self.memo: dict[Hashable, Any] = {}
+        """What looking ahead has shown, kept by who looked: so many bad blocks in a row stay linear."""
+        self._absent: dict[Markers, int] = {}
+        """From where on the text, now that it has ended, surely has none of some markers."""
 
     def append(self, delta: str) -> None:
         """Add text at the end, in time of the new text alone."""
@@ -78,9 +88,13 @@ class Source:
 
     def search(self, markers: Markers, pos: int) -> re.Match[str] | None:
         """Return the first marker at or after ``pos``, passing over those that the model only spelled out."""
+        if self._absent and pos >= self._absent.get(markers, pos + 1):
+            return None
         found = markers.pattern.search(self.text, pos)
         while found and self.tokens and self.tokens.spelled_out(found.start(), found.group()):
             found = markers.pattern.search(self.text, found.start() + 1)
+        if found is None and self.ended:
+            self._absent[markers] = pos
         return found
 
     def until(
@@ -116,8 +130,7 @@ class Source:
     def past_blank(self, pos: int) -> Steps[int]:
         """Wait for the next character that is not blank; the end of the text where only blanks follow."""
         while True:
-            found = _BLANK.match(self.text, pos)
-            pos = found.end() if found else pos
+            pos = blank_end(self.text, pos)
             if pos < len(self.text) or self.ended:
                 return pos
             yield

@@ -16,17 +16,17 @@ You may call one or more functions to help with what the user asks. Their signat
 <tools>
 {tools}
 </tools>
-To call a function, write its name and its arguments as one JSON object inside <tool_call></tool_call> tags, \
+To call a function, write its name and its arguments as one JSON object inside <{tag}></{tag}> tags, \
 one block per call:
-<tool_call>
+<{tag}>
 {{"name": "<function name>", "arguments": {{"<argument name>": <argument value>}}}}
-</tool_call>
+</{tag}>
 Each result comes back inside <tool_response></tool_response> tags."""
 
 
-def render_tools(schemas: Sequence[ToolSchema]) -> str:
+def render_tools(schemas: Sequence[ToolSchema], *, tag: str = "tool_call") -> str:
     """Write the part of a system prompt that tells the model its tools and how to call them."""
-    return TOOLS_PROMPT.format(tools=json.dumps(list(schemas), ensure_ascii=False))
+    return TOOLS_PROMPT.format(tools=json.dumps(list(schemas), ensure_ascii=False), tag=tag)
 
 
 def render_call(name: str, arguments: dict[str, Any], *, tag: str = "tool_call") -> str:
@@ -40,14 +40,26 @@ def render_assistant(
     *,
     reasoning: str | None = None,
     tool_calls: Sequence[ToolCall] = (),
-    tag: str = "tool_call",
 ) -> str:
     """Write an assistant turn; no think block where ``reasoning`` is None."""
-    calls = "\n".join(render_call(call.name, call.arguments, tag=tag) for call in tool_calls)
+    return render_turn(
+        content, reasoning, "\n".join(render_call(call.name, call.arguments) for call in tool_calls)
+    )
+
+
+def render_turn(
+    content: str | None,
+    reasoning: str | None,
+    calls: str,
+    *,
+    think: tuple[str, str] = ("<think>", "</think>"),
+) -> str:
+    """Put together the parts of an assistant turn; no think block where ``reasoning`` is None."""
     answer = "\n".join(part for part in (content, calls) if part)
     if reasoning is None:
         return answer
-    return f"<think>\n{reasoning}\n</think>" + ("\n\n" if content else "\n" if calls else "") + answer
+    opener, closer = think
+    return f"{opener}\n{reasoning}\n{closer}" + ("\n\n" if content else "\n" if calls else "") + answer
 
 
 def render_result(name: str | None, content: str) -> str:

@@ -1,0 +1,185 @@
+"""Sandboxes in containers of a Docker engine.
+
+The warden is the container's process 1 on the attached stream, every shell is an exec on a stream of its
+own, and all streams stay open: a command costs no API call. The container lives by its standard input. When
+the harness dies, the engine closes it, the warden exits, and the engine removes the container.
+"""
+
+import asyncio
+import time
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import override
+
+from backends.docker_api import DEFAULT_HOST, DockerApi, EngineError
+from backends.docker_images import DockerImages
+from backends.link import BOOTSTRAP, Link, Receive, Sandbox
+from backends.maker import Maker
+from backends.owner import Owner
+from backends.warden import Warden
+from trajectories.errors import SandboxDied, SandboxUnavailable
+
+DESTROY_TIMEOUT_S = 30.0
+SHELL_BOOTSTRAP = f"exec 3>/proc/1/fd/3; {BOOTSTRAP}"
+
+
+@dataclass(frozen=True, slots=True)
+class DockerLimits:
+    """What a container is made from, and what it may use."""
+
+    image: str = "debian:stable-slim"
+    """Default image: a name, ``context:DIRECTORY`` with a Dockerfile, or ``rootfs:FILE.tar``. It needs bash,
+    coreutils and tar, nothing else."""
+    host: str = DEFAULT_HOST
+    user: str = "1000:1000"
+    workspace: str = "/workspace"
+    read_only: bool = True
+    """Whether the image can't be written; the workspace, /tmp and the home are then in memory. False is for
+    images that bring their workspace; disk use is then bounded by the engine alone."""
+    disk_mb: int = 1024
+    """Of the workspace; /tmp and the home have as much again. Counts as memory."""
+    inodes: int = 200_000
+    processes: int = 512
+    memory_mb: int = 4096
+    """Of the whole container."""
+    cpus: float = 2.0
+    max_life_s: float = 24 * 3600.0
+    """After this the reaper removes a container whoever owns it."""
+    start_timeout_s: float = 60.0
+
+
+class DockerSandbox(Sandbox):
+    """One container."""
+
+    def __init__(self, api: DockerApi, container: str, link: Link, limits: DockerLimits):
+        self.workspace = limits.workspace
+        self.temporary = ("/tmp", "/home/agent", "/dev/shm")
+        self._api = api
+        self._container = container
+        self._link = link
+
+    @override
+    async def open_shell(self, name: str, user: str | None, receive: Receive) -> Link:
+        if user is not None:
+            raise ValueError("a sandbox has one user; choose it with the backend's `user` option")
+        request = {
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Cmd": ["bash", "--noprofile", "--norc", "-c", SHELL_BOOTSTRAP, "shell", name],
+            "Env": [f"LACHESIS_SHELL={name}"],
+            "WorkingDir": self.workspace,
+        }
+        try:
+            exec_id = (await self._api.call("POST", f"/containers/{self._container}/exec", request))["Id"]
+            return await self._api.attach(f"/exec/{exec_id}/start", receive, {"Detach": False, "Tty": False})
+        except (EngineError, SandboxUnavailable) as error:
+            raise SandboxDied(f"no shell could be opened in the container: {error}") from error
+
+    @override
+    async def destroy(self) -> None:
+        """Remove the container and wait until the engine no longer knows it."""
+        self._link.close()
+        async with asyncio.timeout(DESTROY_TIMEOUT_S):
+            await remove_container(self._api, self._container)
+
+
+class DockerMaker(Maker):
+    """Makes hardened containers."""
+
+    def __init__(self, limits: DockerLimits):
+        self._limits = limits
+        self._api = DockerApi(limits.host)
+        self._images = DockerImages(self._api)
+        self._run_id = uuid.uuid4().hex
+
+    @override
+    async def check(self) -> None:
+        await self._api.call("GET", "/version")
+        await self._images.resolve(self._limits.image)
+
+    @override
+    async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
+        limits, warden = self._limits, Warden()
+        name = await self._images.resolve(image or limits.image)
+        request = container_request(name, limits, self._labels())
+        try:
+            container = (await self._api.call("POST", "/containers/create", request))["Id"]
+        except EngineError as error:
+            raise SandboxUnavailable(f"no container could be created from {name!r}: {error}") from error
+        try:
+            path = f"/containers/{container}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+            link = await self._api.attach(path, warden.receive)
+            await self._api.call("POST", f"/containers/{container}/start")
+            await warden.attach(link, limits.start_timeout_s)
+        except BaseException as error:
+            async with asyncio.timeout(DESTROY_TIMEOUT_S):
+                await remove_container(self._api, container)
+            if isinstance(error, EngineError):
+                raise SandboxUnavailable(f"the container did not start: {error}") from error
+            raise
+        return DockerSandbox(self._api, container, link, limits), warden
+
+    @override
+    async def close(self) -> None:
+        await self._api.close()
+
+    def _labels(self) -> dict[str, str]:
+        expires = str(int(time.time() + self._limits.max_life_s))
+        return {"lachesis.run": self._run_id, "lachesis.expires": expires, **Owner.current().labels()}
+
+
+def container_request(image: str, limits: DockerLimits, labels: dict[str, str]) -> dict[str, Any]:
+    """Compose the request that creates a container which can reach nothing and gain nothing."""
+    uid, _, gid = limits.user.partition(":")
+    options = (
+        f"rw,exec,nosuid,nodev,size={limits.disk_mb}m,nr_inodes={limits.inodes},uid={uid},gid={gid or uid}"
+    )
+    private = {"/tmp": f"{options},mode=1777", "/home/agent": f"{options},mode=755"}
+    if limits.read_only:
+        private[limits.workspace] = f"{options},mode=755"
+    private["/run/lachesis"] = f"rw,nosuid,nodev,size=16m,nr_inodes=4096,uid={uid},gid={gid or uid},mode=700"
+    return {
+        "Image": image,
+        "Entrypoint": ["bash", "--noprofile", "--norc", "-c", BOOTSTRAP, "sandbox"],
+        "Cmd": ["-c=0"],
+        "User": limits.user,
+        "WorkingDir": limits.workspace,
+        "Hostname": "sandbox",
+        "Env": ["HOME=/home/agent", "USER=agent", "LANG=C.UTF-8", "TERM=dumb"],
+        "Labels": labels,
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "NetworkDisabled": True,
+        "Healthcheck": {"Test": ["NONE"]},
+        "HostConfig": {
+            "AutoRemove": True,
+            "NetworkMode": "none",
+            "IpcMode": "private",
+            "CapDrop": ["ALL"],
+            "SecurityOpt": ["no-new-privileges"],
+            "ReadonlyRootfs": limits.read_only,
+            "Tmpfs": private,
+            "PidsLimit": limits.processes,
+            "Memory": limits.memory_mb * 2**20,
+            "MemorySwap": limits.memory_mb * 2**20,
+            "NanoCpus": int(limits.cpus * 1e9),
+            "OomScoreAdj": 1000,
+            "LogConfig": {"Type": "none"},  # the engine would write every answer of the warden to disk
+        },
+    }
+
+
+async def remove_container(api: DockerApi, container: str) -> None:
+    """Kill and remove a container, and wait until it is gone; not an error if it already is."""
+    while True:
+        try:
+            await api.call("DELETE", f"/containers/{container}", force=True, v=True)
+        except EngineError as error:
+            if error.status == 404:
+                return
+            if error.status != 409:  # 409: its removal is under way
+                raise SandboxDied(f"container {container[:12]} could not be removed: {error}") from error
+            await asyncio.sleep(0.02)

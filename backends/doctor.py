@@ -1,0 +1,130 @@
+"""Tells what isolation is real on this host, by trying it.
+
+    python -m backends.doctor [KIND [OPTION=VALUE ...]]
+
+The answers come from a sandbox started just now, not from what the configuration asks for: kernels,
+containers and security modules take away more than any version number tells.
+"""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from backends.base import Slot
+from backends.registry import available_backends, create_backend, parse_options
+from trajectories.errors import LachesisError
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that should hold, and whether it does."""
+
+    what: str
+    holds: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A command that succeeds only where the isolation is real."""
+
+    what: str
+    command: str
+    otherwise: str
+
+
+PROBES = (
+    Probe(
+        "sees its own processes only", "[ $(ls -d /proc/[0-9]* | wc -l) -lt 20 ]", "the host's are visible"
+    ),
+    Probe("has no network", "! tail -n +3 /proc/net/dev | grep -qv 'lo:'", "it has network interfaces"),
+    Probe("has no capabilities", "grep -q 'CapBnd:.0000000000000000' /proc/self/status", "it has some"),
+    Probe("can't gain privileges", "grep -q 'NoNewPrivs:.1' /proc/self/status", "setuid programs work"),
+    Probe("can't make namespaces", "! unshare -Ur true 2>/dev/null", "it can, and reach more of the kernel"),
+    Probe("can't change the system", "! (touch /usr/x || touch /x) 2>/dev/null", "it can"),
+    Probe("does not know the host's name", "[ $(cat /proc/sys/kernel/hostname) = sandbox ]", "it does"),
+    Probe(
+        "has bounded disk space",
+        "[ $(df --output=size -BM . | tail -1 | tr -dc 0-9) -le 1024 ]",
+        "the host's",
+    ),
+    Probe("has a bounded number of files", "[ $(df --output=itotal . | tail -1) -le 200000 ]", "the host's"),
+    Probe(
+        "has a bounded number of processes",
+        "[ $(ulimit -u) != unlimited ] && [ $(ulimit -u) -le 4096 ] ||"
+        " cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null | grep -q '^[0-9]'",
+        "a fork bomb takes the host's",
+    ),
+    Probe(
+        "has bounded memory as a whole",
+        "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null"
+        " | grep -Eq '^[0-9]{1,12}$'",
+        "each process is bounded alone; the kernel ends sandboxes first when the host runs out",
+    ),
+)
+
+
+def examine_host() -> list[Finding]:
+    """Look at what local sandboxes are built from."""
+    root = os.geteuid() == 0
+    missing = [tool for tool in ("unshare", "setpriv", "mount") if shutil.which(tool) is None]
+    findings = [
+        Finding("util-linux is installed", not missing, f"missing: {', '.join(missing)}" if missing else "")
+    ]
+    if missing:
+        return findings
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if root else []
+    allowed = subprocess.run([*nobody, "unshare", "-Ur", "true"], capture_output=True, text=True, check=False)
+    reason = allowed.stderr.strip() or "sandboxes need no privileges here"
+    findings.append(Finding("unprivileged user namespaces work", allowed.returncode == 0, reason))
+    if root:
+        detail = "sandboxes run as a user of their own, since no process limit binds root"
+        findings.append(Finding("the harness is root", True, detail))
+    return findings
+
+
+async def examine_slot(slot: Slot) -> list[Finding]:
+    """Run the probes inside a slot."""
+    findings = list[Finding]()
+    for probe in PROBES:
+        result = await slot.exec(probe.command, isolated=True)
+        holds = result.exit_code == 0
+        findings.append(Finding(probe.what, holds, "" if holds else probe.otherwise))
+    return findings
+
+
+async def examine_backend(kind: str, options: dict[str, Any]) -> list[Finding]:
+    """Start one sandbox of a kind and examine it; a kind that does not work here is a finding too."""
+    try:
+        async with create_backend(kind, warm=0, **options) as backend, backend.acquire("doctor") as slot:
+            return [Finding("sandboxes start", True), *await examine_slot(slot)]
+    except LachesisError as error:
+        return [Finding("sandboxes start", False, str(error))]
+
+
+def main(arguments: list[str]) -> int:
+    """Examine one kind of backend, or all; return 1 if none of them works."""
+    kinds = arguments[:1] or available_backends()
+    options = parse_options(arguments[1:])
+    working = 0
+    _report("this host", examine_host())
+    for kind in kinds:
+        findings = asyncio.run(examine_backend(kind, options))
+        working += findings[0].holds
+        _report(f"a sandbox of kind {kind!r}", findings)
+    return 0 if working else 1
+
+
+def _report(subject: str, findings: list[Finding]) -> None:
+    print(f"{subject}:")
+    for finding in findings:
+        detail = f": {finding.detail}" if finding.detail else ""
+        print(f"  {'yes' if finding.holds else 'NO '}  {finding.what}{detail}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
