@@ -74,7 +74,7 @@ async def run_one(client, index):
             rollout.turns.append(completion.turn)
             rollout.conversations.append(list(messages))
             new = answers(completion.message, turn)
-            messages += [completion.message, *new]
+            messages += [said(client, completion), *new]
     return rollout
 
 
@@ -86,6 +86,14 @@ def answers(message, turn):
     ]
     results += [Message.tool(error.message, call_id=None, name=None) for error in message.errors]
     return results or [Message.user(f"  And then? \n({turn})")]
+
+
+def said(client, completion):
+    """Return the message as another client would send it back; text that is no call in its own words."""
+    if completion.message.tool_calls and not completion.message.errors:
+        return completion.message
+    encoder = client.bridge.encoder
+    return Message.assistant(encoder.decode(completion.turn.output_ids).removesuffix("<|im_end|>"))
 
 
 def openai(message):
