@@ -13,11 +13,12 @@ from typing import Any
 
 from typing_extensions import override
 
-from backends.docker_api import DEFAULT_HOST, DockerApi, EngineError
+from backends.docker_api import DEFAULT_HOST, DockerApi, EngineError, remove_container
 from backends.docker_images import DockerImages
 from backends.link import BOOTSTRAP, Link, Receive, Sandbox
 from backends.maker import Maker
 from backends.owner import Owner
+from backends.reaper import reap
 from backends.warden import Warden
 from trajectories.errors import SandboxDied, SandboxUnavailable
 
@@ -97,7 +98,7 @@ class DockerMaker(Maker):
 
     @override
     async def check(self) -> None:
-        await self._api.call("GET", "/version")
+        await reap(self._api)
         await self._images.resolve(self._limits.image)
 
     @override
@@ -170,16 +171,3 @@ def container_request(image: str, limits: DockerLimits, labels: dict[str, str]) 
             "LogConfig": {"Type": "none"},  # the engine would write every answer of the warden to disk
         },
     }
-
-
-async def remove_container(api: DockerApi, container: str) -> None:
-    """Kill and remove a container, and wait until it is gone; not an error if it already is."""
-    while True:
-        try:
-            await api.call("DELETE", f"/containers/{container}", force=True, v=True)
-        except EngineError as error:
-            if error.status == 404:
-                return
-            if error.status != 409:  # 409: its removal is under way
-                raise SandboxDied(f"container {container[:12]} could not be removed: {error}") from error
-            await asyncio.sleep(0.02)

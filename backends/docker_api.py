@@ -15,7 +15,7 @@ import aiohttp
 from typing_extensions import override
 
 from backends.link import STDERR, STDOUT, Link, Receive
-from trajectories.errors import ConfigError, SandboxUnavailable
+from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
 DEFAULT_PORT = 2375
@@ -226,6 +226,19 @@ class HijackedStream(asyncio.Protocol, Link):
         self.upgraded.set_exception(EngineError(status, _message(rest.decode(errors="replace"))))
         self.close()
         return b""
+
+
+async def remove_container(api: DockerApi, container: str) -> None:
+    """Kill and remove a container, and wait until it is gone; not an error if it already is."""
+    while True:
+        try:
+            await api.call("DELETE", f"/containers/{container}", force=True, v=True)
+        except EngineError as error:
+            if error.status == 404:
+                return
+            if error.status != 409:  # 409: its removal is under way
+                raise SandboxDied(f"container {container[:12]} could not be removed: {error}") from error
+            await asyncio.sleep(0.02)
 
 
 def _plain(value: object) -> str:

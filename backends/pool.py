@@ -260,6 +260,8 @@ class Pool(ToolBackend):
             chore.cancel()
         if self._chores:
             await asyncio.wait(self._chores)
+        for _ in range(self._limits.max_creating):  # callers that are being served find out, and clean up
+            await self._creating.acquire()
         machines = [slot.expire() for slot in self._leased]
         machines += [idle.machine for idle in self._kept.values()]
         machines += [idle.machine for queue in self._warm.values() for idle in queue]

@@ -2,8 +2,9 @@
 
     python -m backends.reaper [--host unix:///var/run/docker.sock] [--min-age-s 60] [--dry-run]
 
-Containers normally die with their harness; this is for what a crashed engine or a stopped host left behind.
-It removes what is labelled as ours and either belongs to a process of this boot that has ended, or has
+Containers normally die with their harness; this is for one killed between creating a container and starting
+it, and for what a crashed engine or a stopped host left behind. Every backend that starts does the same. It
+removes what is labelled as ours and either belongs to a process of this boot that has ended, or has
 outlived its expiry. The age gate spares a container that was created a moment ago and whose labels another
 process is still reading; a container of another host is only ever removed by expiry.
 """
@@ -14,8 +15,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from backends.docker import remove_container
-from backends.docker_api import DEFAULT_HOST, DockerApi
+from backends.docker_api import DEFAULT_HOST, DockerApi, remove_container
 from backends.owner import Owner
 
 MIN_AGE_S = 60.0

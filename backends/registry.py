@@ -1,9 +1,10 @@
 """Backends by name, with their options checked before anything starts."""
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from backends.base import ToolBackend
 from backends.machine import OutputLimits
@@ -14,24 +15,25 @@ from trajectories.errors import ConfigError
 T = TypeVar("T")
 
 
-def _local(options: dict[str, Any]) -> Maker:
+def _local() -> tuple[type[Any], Callable[[Any], Maker]]:
     from backends.local import LocalLimits, LocalMaker
 
-    return LocalMaker(_take(LocalLimits, options))
+    return LocalLimits, LocalMaker
 
 
-def _docker(options: dict[str, Any]) -> Maker:
+def _docker() -> tuple[type[Any], Callable[[Any], Maker]]:
     from backends.docker import DockerLimits, DockerMaker
 
-    return DockerMaker(_take(DockerLimits, options))
+    return DockerLimits, DockerMaker
 
 
-_MAKERS = {"local": _local, "docker": _docker}
+_KINDS = {"docker": _docker, "local": _local}
+"""What a kind's own options are, and what makes its sandboxes; imported when it is asked for."""
 
 
 def available_backends() -> list[str]:
     """Return the names that `create_backend` knows."""
-    return sorted(_MAKERS)
+    return sorted(_KINDS)
 
 
 def create_backend(kind: str, **options: Any) -> ToolBackend:
@@ -44,15 +46,14 @@ def create_backend(kind: str, **options: Any) -> ToolBackend:
     Raises:
         ConfigError: An unknown kind or option.
     """
-    if kind not in _MAKERS:
+    if kind not in _KINDS:
         raise ConfigError(f"backend: {_unknown(kind, available_backends())}")
-    rest = dict(options)
-    pool, output = _take(PoolLimits, rest), _take(OutputLimits, rest)
-    known = {field.name for kind_limits in (PoolLimits, OutputLimits) for field in fields(kind_limits)}
-    maker = _MAKERS[kind](rest)
-    if rest:
-        raise ConfigError(f"backend {kind}: {_unknown(next(iter(rest)), sorted(known))}")
-    return Pool(maker, pool, output)
+    own_limits, make = _KINDS[kind]()
+    known = [field.name for limits in (own_limits, PoolLimits, OutputLimits) for field in fields(limits)]
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"backend {kind}: {_unknown(name, sorted(known))}")
+    return Pool(make(_take(own_limits, options)), _take(PoolLimits, options), _take(OutputLimits, options))
 
 
 def parse_options(settings: list[str]) -> dict[str, Any]:
@@ -74,9 +75,9 @@ def parse_options(settings: list[str]) -> dict[str, Any]:
 
 
 def _take(kind: type[T], options: dict[str, Any]) -> T:
-    """Build a dataclass from those options that are its fields, and remove them."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: options.pop(name) for name in names if name in options})
+    """Build a dataclass from those options that are its fields."""
+    names = {field.name for field in fields(cast(Any, kind))}
+    return kind(**{name: value for name, value in options.items() if name in names})
 
 
 def _unknown(name: str, known: list[str]) -> str:

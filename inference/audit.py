@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from inference.engine import Engine
-from trajectories.errors import AlignmentError, ModelError
+from trajectories.errors import AlignmentError, LachesisError
 from trajectories.rows import TokenRow, extends, token_rows
 from trajectories.trajectory import Trajectory
 from trajectories.turn import Turn
@@ -71,6 +71,7 @@ async def audit(
 
     Raises:
         ModelError: The engine can't score.
+        ConfigError: A record can't be read.
     """
     report = AuditReport()
     gate = asyncio.Semaphore(concurrency)
@@ -86,7 +87,7 @@ async def audit(
             for trajectory in trajectories:
                 await gate.acquire()
                 group.create_task(check(trajectory))
-    except* ModelError as errors:
+    except* LachesisError as errors:
         raise errors.exceptions[0] from None
     if report.trained != report.sampled:
         report.violations.append(f"{report.sampled} tokens were sampled, but {report.trained} are trained")

@@ -139,17 +139,17 @@ class ManagedClient:
             source = template_source(self._chat_template)
             template = ChatTemplate(source, variables=variables, name=str(self._chat_template))
             return template, probe(template, encoder)
-        if files.chat_template is not None:
-            own = ChatTemplate(files.chat_template, variables=variables, name="the model's chat template")
-            report = probe(own, encoder)
-            if report.carries_tools:
-                return own, report
-        ours = ChatTemplate(shipped_template(), variables=variables, name=f"shipped template {OURS!r}")
-        if {"<|im_start|>", "<|im_end|>"} <= encoder.control.keys():
-            return ours, probe(ours, encoder)
         if files.chat_template is None:
-            raise ConfigError("the tokenizer has no chat template: set chat_template to a .jinja file")
-        return own, report
+            raise ConfigError(
+                f"the tokenizer has no chat template: set chat_template to {OURS!r} (for ChatML models) "
+                "or to a .jinja file"
+            )
+        own = ChatTemplate(files.chat_template, variables=variables, name="the model's chat template")
+        report = probe(own, encoder)
+        if report.carries_tools or not {"<|im_start|>", "<|im_end|>"} <= encoder.control.keys():
+            return own, report
+        ours = ChatTemplate(shipped_template(), variables=variables, name=f"shipped template {OURS!r}")
+        return ours, probe(ours, encoder)
 
     def _started(self) -> tuple[Bridge, TemplateReport, frozenset[int]]:
         if self._ready is None:

@@ -14,7 +14,8 @@ from tokenizers import Tokenizer
 from trajectories.errors import ConfigError
 
 _TOKENIZER = "tokenizer.json"
-_WANTED = [_TOKENIZER, "tokenizer_config.json", "chat_template.jinja", "generation_config.json"]
+_CONFIGS = ["config.json", "tokenizer_config.json", "generation_config.json"]
+_WANTED = [_TOKENIZER, "chat_template.jinja", *_CONFIGS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class ModelFiles:
     """``bos_token``, ``eos_token`` and their like, as templates read them."""
     stop_ids: frozenset[int] = frozenset()
     """Ids the model's authors say end its output."""
+    vocab_size: int | None = None
+    """Number of ids the model has, which may be more than its tokenizer's; None where the files don't say."""
 
 
 def load_model_files(model: str | Path, *, revision: str | None = None) -> ModelFiles:
@@ -44,13 +47,14 @@ def load_model_files(model: str | Path, *, revision: str | None = None) -> Model
             f"{folder} has no {_TOKENIZER}: AutoTokenizer.from_pretrained(…).save_pretrained(…) writes one"
         )
     tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
-    config = _json(folder / "tokenizer_config.json")
+    model_config, config, generation_config = (_json(folder / name) for name in _CONFIGS)
     special = {name: _text(config[name]) for name in config if name.endswith("_token") and config[name]}
     eos = [tokenizer.token_to_id(special["eos_token"])] if "eos_token" in special else []
-    generation_eos = _json(folder / "generation_config.json").get("eos_token_id", [])
+    generation_eos = generation_config.get("eos_token_id", [])
     eos += generation_eos if isinstance(generation_eos, list) else [generation_eos]
     stop_ids = frozenset(token_id for token_id in eos if token_id is not None)
-    return ModelFiles(tokenizer, _chat_template(folder, config), special, stop_ids)
+    vocab_size = model_config.get("text_config", model_config).get("vocab_size")
+    return ModelFiles(tokenizer, _chat_template(folder, config), special, stop_ids, vocab_size)
 
 
 def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:

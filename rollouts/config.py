@@ -25,6 +25,8 @@ class EmbeddedModel(_Section):
     """Model folder; `python scripts/fetch_model.py` makes one."""
     parser: str = "hermes"
     """Format of the model's tool calls."""
+    chat_template: str | None = None
+    """Shipped template (`hermes`) or .jinja file to use instead of the model's own."""
 
 
 class OpenAIModel(_Section):
@@ -32,14 +34,34 @@ class OpenAIModel(_Section):
 
     kind: Literal["openai"]
     base_url: str
-    """Root of the API, up to and including `/v1`."""
-    name: str
-    """Model name as the server knows it."""
+    """Root of the API, up to and including `/v1`; those of several equal servers, separated by commas."""
+    name: str | None = None
+    """Model name as the server knows it; the only one it serves if unset."""
     api_key: SecretStr | None = None
     """Bearer token, if the server wants one."""
 
 
-ModelConfig = EmbeddedModel | OpenAIModel
+class ManagedModel(_Section):
+    """A token server (vLLM or SGLang): ids in, ids and logprobs out; tool calls are parsed here."""
+
+    kind: Literal["managed"]
+    base_url: str
+    """Server, without a path; several equal ones, separated by commas."""
+    tokenizer: str
+    """Folder or hub name of the model's tokenizer and chat template."""
+    name: str | None = None
+    """Model name as the server knows it; the only one it serves if unset."""
+    api_key: SecretStr | None = None
+    """Bearer token, if the server wants one."""
+    parser: str = "hermes"
+    """Format of the model's tool calls."""
+    chat_template: str | None = None
+    """Shipped template (`hermes`) or .jinja file to use instead of the model's own."""
+    history: Literal["append", "template"] = "append"
+    """Where the template rewrites history: keep what was sampled, or start a new row from a new rendering."""
+
+
+ModelConfig = EmbeddedModel | OpenAIModel | ManagedModel
 
 
 class SandboxConfig(_Section):

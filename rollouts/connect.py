@@ -1,14 +1,18 @@
 """From settings to the model client and the sandbox backend they name, started and stopped."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from backends import create_backend
 from backends.base import ToolBackend
+from inference.detect import connect
 from inference.embedded import EmbeddedEngine
 from inference.managed import ManagedClient
+from inference.model_files import load_model_files
+from inference.openai_client import OpenAIClient
 from inference.session import ModelClient
-from rollouts.config import EmbeddedModel, ModelConfig, SandboxConfig
+from rollouts.config import EmbeddedModel, ModelConfig, OpenAIModel, SandboxConfig
 from trajectories.errors import ConfigError, SandboxUnavailable
 
 
@@ -19,12 +23,14 @@ async def open_model(config: ModelConfig) -> AsyncIterator[ModelClient]:
     Raises:
         ConfigError: The model can't be reached or used.
     """
-    client = _client(config)
-    try:
-        await client.start()
+    async with AsyncExitStack() as stack:
+        try:
+            client = await _client(config)
+            stack.push_async_callback(client.close)
+            await client.start()
+        except ConfigError as error:
+            raise ConfigError(f"model: {error}") from error
         yield client
-    finally:
-        await client.close()
 
 
 @asynccontextmanager
@@ -45,10 +51,21 @@ async def open_backend(config: SandboxConfig, max_slots: int) -> AsyncIterator[T
         await backend.stop()
 
 
-def _client(config: ModelConfig) -> ModelClient:
+async def _client(config: ModelConfig) -> ModelClient:
     if isinstance(config, EmbeddedModel):
-        return ManagedClient(EmbeddedEngine(config.path), config.path, parser=config.parser)
-    from inference.openai_client import OpenAIClient
-
+        engine = EmbeddedEngine(config.path)
+        return ManagedClient(engine, config.path, parser=config.parser, chat_template=config.chat_template)
+    urls = config.base_url.split(",")
     key = config.api_key.get_secret_value() if config.api_key else None
-    return OpenAIClient([config.base_url], config.name, api_key=key)
+    if isinstance(config, OpenAIModel):
+        return OpenAIClient(urls, config.name, api_key=key)
+    files = await asyncio.to_thread(load_model_files, config.tokenizer)
+    engine = await connect(
+        urls,
+        vocab_size=files.tokenizer.get_vocab_size(),
+        model=config.name,
+        headers={"Authorization": f"Bearer {key}"} if key else None,
+    )
+    return ManagedClient(
+        engine, files, parser=config.parser, chat_template=config.chat_template, history=config.history
+    )

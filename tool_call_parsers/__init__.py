@@ -2,7 +2,16 @@
 
 from tool_call_parsers.assembly import Delta, Event
 from tool_call_parsers.base import Parser, ParserStream
-from tool_call_parsers.registry import available_parsers, get_parser
+from tool_call_parsers.registry import available_parsers, detect, get_parser
 from tool_call_parsers.token_map import Tokenizer
 
-__all__ = ["Delta", "Event", "Parser", "ParserStream", "Tokenizer", "available_parsers", "get_parser"]
+__all__ = [
+    "Delta",
+    "Event",
+    "Parser",
+    "ParserStream",
+    "Tokenizer",
+    "available_parsers",
+    "detect",
+    "get_parser",
+]

@@ -6,8 +6,9 @@ blanks are dropped, and one newline at either side of a block. All other content
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from tool_call_parsers.findings import Fault, Item
 from tool_call_parsers.source import Source
 from trajectories.messages import Message, ParseError, ParseErrorKind, Span, ToolCall
 
@@ -21,30 +22,6 @@ class Delta:
 
 
 Event = Delta | ToolCall | ParseError
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call as found in the text, before it has an id."""
-
-    span: Span
-    name: str
-    arguments: dict[str, Any]
-    native_id: str | None = None
-    mismatch: str | None = None
-    """What in the arguments does not fit the schema, where something does not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A block that is no call, with the reason."""
-
-    span: Span
-    kind: ParseErrorKind
-    message: str
-
-
-Item = Call | Fault
 
 
 class Content:
@@ -91,6 +68,10 @@ class Content:
             self.parts.append(blanks)
         return blanks
 
+    def part(self) -> None:
+        """Put the text that follows on a line of its own."""
+        self._carried = "\n" if self.parts else ""
+
     def end(self) -> str:
         """Note that the text ends here and return the blanks that turned out to be content."""
         blanks = "" if self._fresh and self._after_block else self._held
@@ -121,6 +102,11 @@ class Assembly:
     def block(self) -> None:
         """Note that a block begins here."""
         self._emit("content", self._content.block())
+
+    def next_message(self) -> None:
+        """Note that another message begins here; its text goes on a line of its own."""
+        self._emit("content", self._content.block())
+        self._content.part()
 
     def begin_reasoning(self) -> None:
         """Note that a think block begins here; an empty one is still a think block."""

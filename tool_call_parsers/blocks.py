@@ -12,50 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tool_call_parsers.assembly import Assembly, Fault, Item
+from tool_call_parsers.assembly import Assembly
+from tool_call_parsers.findings import Block, Broken, Fault, Item, Prose, Word
 from tool_call_parsers.prose import Quotes, blanks_before, starts_line
 from tool_call_parsers.schema import ToolSchemas
-from tool_call_parsers.source import Markers, Source, Steps
-from trajectories.messages import ParseErrorKind
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block whose end is known."""
-
-    end: int
-    items: list[Item]
-
-
-@dataclass(frozen=True, slots=True)
-class Prose:
-    """What looked like a block and is none, to its end."""
-
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A name, and where the marker after it ends."""
-
-    text: str
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A block that cannot be read; its end is still to be found."""
-
-    kind: ParseErrorKind
-    message: str
-    resume: int
-    """Where to look for the end."""
-    open_value: bool = False
-    """Whether all that follows is a value's data, unless the block's own closing marker comes."""
-    items: tuple[Item, ...] = ()
-    """What was found in the block before it broke."""
-    start: int | None = None
-    """Where the broken part begins, where that is not the beginning of the block."""
+from tool_call_parsers.source import Markers, Source, Steps, any_of
 
 
 class BlockFormat(ABC):
@@ -211,7 +172,7 @@ class BlockRun:
         if isinstance(block, Broken):
             self._add(start, block.items, block.resume)
             self._open.append(_Open(start if block.start is None else block.start, block))
-            return block.resume
+            return max(block.resume, start + len(opener))
         if self._open:
             self._open[-1].sections += not block.items
         self._add(start, block.items, block.end)
@@ -293,7 +254,9 @@ class BlockRun:
         src = self._src
         if self._open or (closer := self._quotes.closer_at(src.text, start)) is None:
             return None
-        found = yield from src.until(Markers((closer,)), start)
+        found = yield from src.until(any_of(closer), start)
+        if found is None and src.cut:
+            return len(src.text)
         self._quotes.restart(found.end() if found else start)
         return found.end() if found else None
 
@@ -316,7 +279,7 @@ class BlockRun:
             self._out.reasoning(src.text[begin:safe])
             begin = safe
 
-        stops = Markers((form.think[1], *form.ends))
+        stops = any_of(form.think[1], *form.ends)
         stop = yield from src.until(stops, start, passed)
         while stop and stop.group() in form.ends and not (yield from self._nothing_follows(stop.end())):
             stop = yield from src.until(stops, stop.end(), passed)

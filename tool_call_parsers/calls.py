@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any, cast
 
-from tool_call_parsers.assembly import Call, Fault, Item
+from tool_call_parsers.findings import Call, Fault, Item
 from tool_call_parsers.json_body import decode_json
 from trajectories.messages import Span
 

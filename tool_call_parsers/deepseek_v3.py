@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Broken
+from tool_call_parsers.findings import Broken
 from tool_call_parsers.marked_json import Head, MarkedJsonFormat
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps

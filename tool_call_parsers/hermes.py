@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Block, BlockFormat, Broken
+from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.calls import call_from_json
+from tool_call_parsers.findings import Block, Broken
 from tool_call_parsers.json_body import JsonFault, read_json
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Block, Broken
+from tool_call_parsers.findings import Block, Broken
 from tool_call_parsers.json_body import decode_json
 from tool_call_parsers.schema import ToolSchemas, written
 from tool_call_parsers.source import Markers, Source, Steps

@@ -40,6 +40,8 @@ class JsonFault:
     """Where to look for the end of the block; at or before what cannot be JSON."""
     ended: bool = False
     """Whether the text ended inside the value, with nothing wrong so far."""
+    end: int | None = None
+    """Where the value ends by its brackets, where they can be trusted."""
 
 
 def _reject_constant(name: str) -> NoReturn:
@@ -72,12 +74,12 @@ def read_json(src: Source, pos: int) -> Steps[JsonValue | JsonFault]:
     scan = Scan(pos)
     while not scan.advance(src.text):
         if src.ended:
-            return JsonFault("The JSON is not complete: the text ends inside it.", pos, ended=True)
+            return JsonFault("The JSON is not complete: the text ends inside it.", len(src.text), ended=True)
         yield
     if scan.fault:
         return JsonFault(scan.fault, scan.resume)
     value = _try_decode(src.text, pos)
-    return value if isinstance(value, JsonValue) else JsonFault(value, scan.pos)
+    return value if isinstance(value, JsonValue) else JsonFault(value, scan.pos, end=scan.pos)
 
 
 def _try_decode(text: str, pos: int) -> JsonValue | str:

@@ -3,8 +3,9 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 
-from tool_call_parsers.blocks import Block, BlockFormat, Broken
+from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.calls import call_from_arguments
+from tool_call_parsers.findings import Block, Broken
 from tool_call_parsers.json_body import JsonFault, read_json
 from tool_call_parsers.source import Source, Steps
 

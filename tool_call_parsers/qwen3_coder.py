@@ -1,7 +1,7 @@
 """Qwen3-Coder and Qwen 3.5: ``<function=n>`` with raw ``<parameter=k>`` values in ``<tool_call>``."""
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import Broken
+from tool_call_parsers.findings import Broken
 from tool_call_parsers.schema import ToolSchemas, written
 from tool_call_parsers.source import Markers, Source, Steps
 from tool_call_parsers.tagged import Tag, TaggedFormat

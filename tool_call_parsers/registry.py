@@ -1,14 +1,24 @@
-"""Parsers by name."""
+"""Parsers by name, and the family a chat template speaks."""
 
 import difflib
 from collections.abc import Sequence
 
+from tool_call_parsers.bare_json import Json, Llama3Json
 from tool_call_parsers.base import Parser
 from tool_call_parsers.deepseek_v3 import DeepSeekV3, DeepSeekV31
+from tool_call_parsers.functiongemma import FunctionGemma
+from tool_call_parsers.glm45 import Glm45, Glm47
+from tool_call_parsers.gpt_oss import GptOss
 from tool_call_parsers.hermes import Hermes, LongCat
 from tool_call_parsers.invoked import DeepSeekV4, DeepSeekV32, MiniMaxM2
+from tool_call_parsers.json_list import Granite, HunyuanA13B, Mistral, Phi4Mini
+from tool_call_parsers.kimi_k2 import KimiK2
+from tool_call_parsers.mistral_v11 import MistralV11
+from tool_call_parsers.pythonic import Llama4Pythonic, Olmo3, Pythonic
 from tool_call_parsers.qwen3_coder import Qwen3Coder
+from tool_call_parsers.react import React
 from tool_call_parsers.token_map import Tokenizer
+from tool_call_parsers.xml import Xml
 from trajectories.errors import ConfigError
 from trajectories.messages import ToolSchema
 
@@ -20,7 +30,24 @@ PARSERS: dict[str, type[Parser]] = {
     "deepseek_v31": DeepSeekV31,
     "deepseek_v32": DeepSeekV32,
     "deepseek_v4": DeepSeekV4,
+    "llama3_json": Llama3Json,
+    "llama4_pythonic": Llama4Pythonic,
+    "pythonic": Pythonic,
+    "olmo3": Olmo3,
+    "mistral": Mistral,
+    "mistral_v11": MistralV11,
+    "glm45": Glm45,
+    "glm47": Glm47,
+    "kimi_k2": KimiK2,
+    "gpt_oss": GptOss,
     "minimax_m2": MiniMaxM2,
+    "granite": Granite,
+    "phi4_mini": Phi4Mini,
+    "hunyuan_a13b": HunyuanA13B,
+    "functiongemma": FunctionGemma,
+    "xml": Xml,
+    "json": Json,
+    "react": React,
 }
 
 ALIASES = {
@@ -33,10 +60,39 @@ ALIASES = {
     "deepseek_v3_1": "deepseek_v31",
 }
 
+_SIGNS = {
+    "<longcat_tool_call>": "longcat",
+    "｜DSML｜tool_calls": "deepseek_v4",
+    "｜DSML｜": "deepseek_v32",
+    "```json\\n": "deepseek_v3",
+    "<｜tool▁sep｜>": "deepseek_v31",
+    "<|tool_calls_section_begin|>": "kimi_k2",
+    "<minimax:tool_call>": "minimax_m2",
+    "<start_function_call>": "functiongemma",
+    "to=functions.": "gpt_oss",
+    "<arg_key>": "glm45",
+    "<function=": "qwen3_coder",
+    "functools[": "phi4_mini",
+    "<function_calls>": "olmo3",
+    "<tool_calls>": "hunyuan_a13b",
+    "[ARGS]": "mistral_v11",
+    "[TOOL_CALLS]": "mistral",
+    "<|python_start|>": "llama4_pythonic",
+    "<|python_tag|>": "llama3_json",
+    "<|tool_call|>": "granite",
+    "<tool_call>": "hermes",
+}
+"""What only the template of a family holds, the more telling signs first."""
+
 
 def available_parsers() -> list[str]:
     """Return every name that ``get_parser`` takes."""
     return sorted({*PARSERS, *ALIASES})
+
+
+def detect(chat_template: str) -> str | None:
+    """Return the name of the parser for models with this chat template; None where nothing tells."""
+    return next((name for sign, name in _SIGNS.items() if sign in chat_template), None)
 
 
 def get_parser(
@@ -46,7 +102,7 @@ def get_parser(
 
     Args:
         name: One of ``available_parsers()``.
-        tools: Schemas in OpenAI's form.
+        tools: Schemas in OpenAI's form: they type raw values, and calls of other tools are flagged.
         tokenizer: The model's, for token positions.
 
     Raises:

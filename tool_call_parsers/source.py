@@ -8,6 +8,7 @@ suspended wait remembers how far it has looked: each character is looked at once
 
 import re
 from collections.abc import Callable, Generator, Hashable, Iterable
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from tool_call_parsers.token_map import TokenMap
@@ -21,10 +22,10 @@ Steps = Generator[None, None, T]
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
-def blank_end(text: str, pos: int) -> int:
-    """Return the first position at or after ``pos`` that holds no blank."""
-    found = _BLANK.match(text, pos)
-    return found.end() if found else pos
+@lru_cache(maxsize=4096)
+def any_of(*literals: str) -> "Markers":
+    """Return the set of these literal markers."""
+    return Markers(literals)
 
 
 class Markers:
@@ -52,7 +53,7 @@ class Markers:
             if text[start:] in self._prefixes:
                 return start
             start += 1
-        return size
+        return max(size, pos)
 
 
 class Source:
@@ -127,10 +128,15 @@ class Source:
                 return None
             yield
 
-    def past_blank(self, pos: int) -> Steps[int]:
-        """Wait for the next character that is not blank; the end of the text where only blanks follow."""
+    def past(self, pattern: re.Pattern[str], pos: int) -> Steps[int]:
+        """Wait for the end of a run of characters; the end of the text where nothing else follows."""
         while True:
-            pos = blank_end(self.text, pos)
+            found = pattern.match(self.text, pos)
+            pos = found.end() if found else pos
             if pos < len(self.text) or self.ended:
                 return pos
             yield
+
+    def past_blank(self, pos: int) -> Steps[int]:
+        """Wait for the next character that is not blank; the end of the text where only blanks follow."""
+        return self.past(_BLANK, pos)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tool_call_parsers.assembly import Call, Fault
-from tool_call_parsers.blocks import Block, BlockFormat, Broken
-from tool_call_parsers.source import Markers, Source, Steps
+from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.findings import Block, Broken, Call, Fault
+from tool_call_parsers.source import Markers, Source, Steps, any_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ class TaggedFormat(BlockFormat):
         value = yield from self._first_end(src, tag.end, closer)
         if value is None:
             what = f"The value of {tag.name!r} has no {closer}."
-            return Broken("unclosed", f"{what} {self.advice}", resume, open_value=True)
+            kind = "bad_structure" if lacks_closer else "unclosed"
+            return Broken(kind, f"{what} {self.advice}", resume, open_value=True)
         held = src.text[tag.end : value.end]
         missing = [key for key in self.tools.properties(tool) if key not in given and key != tag.name]
         if self.call_opener in held or any(self.opening(key) in held for key in missing):
@@ -142,7 +143,7 @@ class TaggedFormat(BlockFormat):
 
     def _balanced(self, src: Source, pos: int, opener: str, closer: str) -> Steps[RawValue | None]:
         """Find the closing tag that ends the value with all openings inside it closed."""
-        tags = Markers((opener, closer))
+        tags = any_of(opener, closer)
         depth = 0
         while tag := (yield from src.until(tags, pos)):
             pos = tag.end()
@@ -161,7 +162,7 @@ class TaggedFormat(BlockFormat):
         known: tuple[int, RawValue | None] | None = src.memo.get(("first end", closer))
         if known and known[0] <= pos and (known[1] is None or pos <= known[1].end):
             return known[1]
-        closers = Markers((closer,))
+        closers = any_of(closer)
         value, look = None, pos
         while value is None and (tag := (yield from src.until(closers, look))):
             look = tag.end()

@@ -63,12 +63,13 @@ class InstantEngine(ScriptedEngine):
 
 async def measure(tokenizer: str) -> dict[str, object]:
     """Run the conversation and return its figures, in milliseconds of CPU."""
-    client = ManagedClient(InstantEngine([]), tokenizer)
+    engine = InstantEngine([])
+    client = ManagedClient(engine, tokenizer)
     await client.start()
     bridge = client.bridge
     end = bridge.encoder.text_of(min(client.report.end_ids))
     output_ids = bridge.encoder.encode(OUTPUT + end)
-    client.engine.answer = Generation(output_ids, [-0.5] * len(output_ids), "stop")
+    engine.answer = Generation(output_ids, [-0.5] * len(output_ids), "stop")
     opening = [Message.system("You are an engineer."), Message.user("Mend the failing test.")]
     history, costs_ms, again_ms = [*opening], list[float](), dict[int, float]()
     prompt_tokens = 0

@@ -113,9 +113,11 @@ def test_a_folder_gives_template_special_tokens_and_stop_ids(tmp_path):
                 "chat_template": "own",
             },
             generation_config={"eos_token_id": [3, 4]},
+            config={"text_config": {"vocab_size": 900}},
         )
     )
     assert files.chat_template == "own"
+    assert files.vocab_size == 900
     assert files.special_tokens == {"eos_token": "<|im_end|>"}
     assert files.stop_ids == {3, 4, files.tokenizer.token_to_id("<|im_end|>")}
 

@@ -1,0 +1,74 @@
+"""Score stored trajectories again and fail if the record is not what the engine sampled.
+
+    python scripts/audit.py data/run.jsonl --engine http://127.0.0.1:8000 --tokenizer Qwen/Qwen3-8B
+    python scripts/audit.py data/run.jsonl --engine path/to/model/folder
+
+The engine is a server's URL, or a model folder for the embedded engine; it must hold the weights that
+sampled. Exits with 1 on any violation.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from inference.audit import AuditReport, audit
+from inference.detect import connect
+from inference.embedded import EmbeddedEngine
+from inference.engine import Engine
+from inference.model_files import load_model_files
+from trajectories.errors import ConfigError, LachesisError
+from trajectories.record import read_trajectories
+
+MAX_DELTA = 0.02
+"""Twenty times what sampling and scoring differ by in float32 on one machine; bfloat16 needs more."""
+
+
+async def run(path: Path, engine_name: str, tokenizer: str | None, max_delta: float) -> AuditReport:
+    """Audit one file.
+
+    Raises:
+        LachesisError: The file can't be read, or the engine can't be reached or can't score.
+    """
+    engine = await _engine(engine_name, tokenizer)
+    await engine.start()
+    try:
+        return await audit(read_trajectories(path), engine, max_delta=max_delta)
+    finally:
+        await engine.close()
+
+
+async def _engine(name: str, tokenizer: str | None) -> Engine:
+    if not name.startswith(("http://", "https://")):
+        return EmbeddedEngine(name)
+    if tokenizer is None:
+        raise ConfigError("--tokenizer: a server does not tell its vocabulary; name the model's folder")
+    files = await asyncio.to_thread(load_model_files, tokenizer)
+    if files.vocab_size is None:
+        raise ConfigError(f"--tokenizer: {tokenizer} has no config.json that tells vocab_size")
+    return await connect(name, vocab_size=files.vocab_size)
+
+
+def main() -> int:
+    """Read the command line, audit, print the report."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path, help="trajectories, one a line")
+    parser.add_argument("--engine", required=True, help="a server's URL, or a model folder")
+    parser.add_argument("--tokenizer", help="the model's folder or hub name, for a server")
+    parser.add_argument(
+        "--max-delta", type=float, default=MAX_DELTA, help="largest |Δ logprob| that is noise (%(default)s)"
+    )
+    arguments = parser.parse_args()
+    try:
+        report = asyncio.run(run(arguments.data, arguments.engine, arguments.tokenizer, arguments.max_delta))
+    except (LachesisError, OSError) as error:
+        print(f"audit: {error}", file=sys.stderr)
+        return 2
+    print(report)
+    return 1 if report.violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

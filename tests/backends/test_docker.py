@@ -1,0 +1,202 @@
+import asyncio
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from backends import create_backend, reaper
+from backends.docker import DockerLimits, container_request
+from backends.docker_api import DockerApi, EngineError, HijackedStream
+from backends.owner import Owner
+from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
+
+pytestmark = pytest.mark.docker
+
+ROOT = Path(__file__).parents[2]
+
+
+def docker(**options):
+    return create_backend("docker", **{"image": "lachesis-test", "warm": 0, **options})
+
+
+@pytest.fixture
+async def api():
+    api = DockerApi()
+    yield api
+    await api.close()
+
+
+async def containers(api, label="lachesis.run"):
+    listed = await api.call("GET", "/containers/json", all=True, filters={"label": [label]})
+    return {entry["Id"] for entry in listed}
+
+
+async def gone(api, container):
+    async with asyncio.timeout(60):
+        while container in await containers(api):  # noqa: ASYNC110 - the engine tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def test_a_container_killed_mid_command_is_a_sandbox_that_died(api):
+    async with docker() as backend, backend.acquire("a") as slot:
+        running = asyncio.create_task(slot.exec("echo partial; sleep 600"))
+        await asyncio.sleep(0.2)
+        await api.call("POST", f"/containers/{slot.machine.sandbox._container}/kill")
+        with pytest.raises(SandboxDied):
+            await running
+        with pytest.raises(SandboxDied):
+            await slot.exec("echo never", shell="other")
+
+
+HARNESS = """
+import asyncio
+from backends import create_backend
+
+async def main():
+    async with create_backend("docker", image="lachesis-test", warm=0) as backend:
+        async with backend.acquire("a") as slot:
+            await slot.exec("(setsid sleep 600 &); sleep 600 & true")
+            print(slot.machine.sandbox._container, flush=True)
+            await slot.exec("sleep 600")
+
+asyncio.run(main())
+"""
+
+
+async def test_a_container_dies_with_a_killed_harness(api):
+    harness = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HARNESS, cwd=ROOT, stdout=subprocess.PIPE
+    )
+    container = (await harness.stdout.readline()).decode().strip()
+    assert container in await containers(api)
+    harness.send_signal(signal.SIGKILL)
+    await harness.wait()
+    await gone(api, container)
+
+
+async def test_a_release_removes_the_container(api):
+    async with docker() as backend:
+        slot = await backend.acquire("a")
+        container = slot.machine.sandbox._container
+        assert container in await containers(api)
+        await backend.release(slot)
+        assert container not in await containers(api)
+
+
+async def test_no_container_gets_a_network_of_its_own(api):
+    before = {entry["Id"] for entry in await api.call("GET", "/networks")}
+    async with docker() as backend, backend.acquire("a"):
+        assert {entry["Id"] for entry in await api.call("GET", "/networks")} == before
+
+
+async def test_containers_are_hardened_and_labelled():
+    request = container_request("image", DockerLimits(), {"lachesis.run": "x"})
+    host = request["HostConfig"]
+    assert (request["User"], request["NetworkDisabled"], request["StdinOnce"]) == ("1000:1000", True, True)
+    assert (host["CapDrop"], host["SecurityOpt"], host["NetworkMode"]) == (
+        ["ALL"],
+        ["no-new-privileges"],
+        "none",
+    )
+    assert (host["ReadonlyRootfs"], host["AutoRemove"], host["LogConfig"]) == (True, True, {"Type": "none"})
+    assert host["PidsLimit"] and host["Memory"] == host["MemorySwap"] and host["NanoCpus"]
+    assert "Binds" not in host and "Privileged" not in host
+
+
+async def test_a_dead_engine_is_named():
+    with pytest.raises(SandboxUnavailable, match=r"unix:///nonexistent\.sock can't be reached"):
+        await docker(host="unix:///nonexistent.sock").start()
+
+
+async def test_an_image_without_a_shell_is_refused_with_what_the_engine_said(api, tmp_path):
+    with tarfile.open(tmp_path / "empty.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("file"))
+    before = await containers(api)
+    with pytest.raises(SandboxUnavailable, match="bash"):
+        await docker(image=f"rootfs:{tmp_path / 'empty.tar'}").start()
+    assert await containers(api) <= before
+
+
+async def test_images_are_built_from_a_context_once(api, tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM lachesis-test\nCOPY note /note\n")
+    (tmp_path / "note").write_text(f"made at {time.time()}")
+    async with docker(image=f"context:{tmp_path}") as backend, backend.acquire("a") as slot:
+        assert (await slot.exec("cat /note")).stdout == (tmp_path / "note").read_text()
+    images = await api.call("GET", "/images/json", filters={"reference": ["lachesis-build"]})
+    newest = max(images, key=lambda image: image["Created"])
+    await api.call("DELETE", f"/images/{newest['Id']}", force=True)
+
+
+@pytest.mark.parametrize("image", ["context:/nonexistent", "rootfs:/nonexistent.tar"])
+async def test_an_image_that_is_not_there_is_a_configuration_error(image):
+    with pytest.raises(ConfigError, match="/nonexistent"):
+        await docker(image=image).start()
+
+
+async def test_tasks_can_ask_for_images_of_their_own():
+    async with docker() as backend:
+        async with backend.acquire("a", image="lachesis-test:latest") as slot:
+            assert (await slot.exec("echo fine")).stdout == "fine\n"
+        with pytest.raises(SandboxUnavailable, match="no-such-image"):
+            await backend.acquire("b", image="localhost:1/no-such-image:1")
+
+
+async def create(api, labels):
+    request = {**container_request("lachesis-test", DockerLimits(), labels)}
+    return (await api.call("POST", "/containers/create", request))["Id"]
+
+
+async def test_the_reaper_takes_what_nobody_will_come_back_for_and_nothing_else(api):
+    me, soon = Owner.current(), str(int(time.time()) + 3600)
+    dead = Owner(me.pid, me.started_ticks - 1, me.boot_id)
+    elsewhere = Owner(me.pid, me.started_ticks - 1, "another boot")
+    mine = {"lachesis.run": "test", "lachesis.expires": soon}
+    kept = [
+        await create(api, {**mine, **me.labels()}),
+        await create(api, {**mine, **elsewhere.labels()}),
+        await create(api, {**mine}),
+        await create(api, {"unrelated": "1"}),
+    ]
+    taken = {
+        await create(api, {**mine, **dead.labels()}): "owner gone",
+        await create(api, {**mine, **elsewhere.labels(), "lachesis.expires": "1"}): "expired",
+    }
+    try:
+        young = await reaper.orphans(api)
+        assert not {orphan.container for orphan in young} & {*kept, *taken}
+        reaped = {orphan.container: orphan.reason for orphan in await reaper.reap(api, min_age_s=0)}
+        assert {name: reason for name, reason in reaped.items() if name in {*kept, *taken}} == taken
+        left = await containers(api, "unrelated") | await containers(api)
+        assert set(kept) <= left and not left & taken.keys()
+    finally:
+        for container in kept:
+            await api.call("DELETE", f"/containers/{container}", force=True)
+
+
+async def test_the_reapers_command_line_can_only_look(capsys):
+    await reaper.main(["--dry-run", "--min-age-s", "1000000"])
+    assert capsys.readouterr().out == "0 container(s) would be removed\n"
+
+
+async def test_frames_arrive_whole_however_they_are_cut():
+    answer = b"HTTP/1.1 101 UPGRADED\r\nUpgrade: tcp\r\n\r\n"
+    frames = b"\1\0\0\0\0\0\0\5hello\2\0\0\0\0\0\0\1!\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\2ok"
+    for size in (1, 3, 7, 1000):
+        heard = []
+        stream = HijackedStream(lambda channel, data, heard=heard: heard.append((channel, data)))
+        whole = answer + frames
+        for start in range(0, len(whole), size):
+            stream.data_received(whole[start : start + size])
+        await stream.upgraded
+        assert [entry for entry in heard if entry[1]] == [(1, b"hello"), (2, b"!"), (1, b"ok")]
+
+
+async def test_a_refused_stream_raises_what_the_engine_said():
+    stream = HijackedStream(lambda channel, data: None)
+    stream.data_received(b'HTTP/1.1 404 Not Found\r\n\r\n{"message":"no such container"}')
+    with pytest.raises(EngineError, match="no such container"):
+        await stream.upgraded

@@ -1,0 +1,142 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backends import create_backend
+from backends.local import LocalLimits, LocalMaker
+from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
+
+ROOT = Path(__file__).parents[2]
+
+
+def descriptors():
+    return sorted(os.listdir("/proc/self/fd"))
+
+
+def processes_with(argument):
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and argument.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.02)
+
+
+async def test_a_release_frees_every_descriptor_and_process():
+    async with create_backend("local", warm=0) as backend:
+        await backend.release(await backend.acquire("first"))
+        before = descriptors()
+        async with backend.acquire("a") as slot:
+            await slot.exec("(setsid sleep 2718281 &); sleep 2718281 & true")
+            await slot.exec("true", shell="third")
+            assert len(processes_with("2718281")) == 2
+        assert processes_with("2718281") == []
+        assert descriptors() == before
+
+
+async def test_a_sandbox_killed_from_outside_mid_command_is_a_sandbox_that_died():
+    async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
+        running = asyncio.create_task(slot.exec("echo partial; sleep 2718282"))
+        await until(lambda: processes_with("2718282"))
+        slot.machine.sandbox._process.kill()
+        with pytest.raises(SandboxDied):
+            await running
+        with pytest.raises(SandboxDied):
+            await slot.exec("echo never")
+        with pytest.raises(SandboxDied):
+            await slot.read_file("/etc/passwd")
+
+
+HARNESS = """
+import asyncio
+from backends import create_backend
+
+async def main():
+    async with create_backend("local", warm=0) as backend:
+        slots = [await backend.acquire(str(n)) for n in range(2)]
+        for slot in slots:
+            await slot.exec("(setsid sleep 2718283 &); setsid nohup sleep 2718283 & true")
+        print("ready", flush=True)
+        await slots[0].exec("sleep 2718283")
+
+asyncio.run(main())
+"""
+
+
+async def test_nothing_outlives_a_killed_harness():
+    harness = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HARNESS, cwd=ROOT, stdout=subprocess.PIPE
+    )
+    assert await harness.stdout.readline() == b"ready\n"
+    await until(lambda: len(processes_with("2718283")) == 5)
+    harness.send_signal(signal.SIGKILL)
+    await harness.wait()
+    await until(lambda: not processes_with("2718283"))
+
+
+async def test_a_dead_warm_sandbox_is_never_handed_out():
+    async with create_backend("local", warm=1) as backend:
+        await until(lambda: backend._warm[None])
+        backend._warm[None][0].machine.sandbox._process.kill()
+        async with backend.acquire("a") as slot:
+            assert (await slot.exec("echo alive")).stdout == "alive\n"
+        assert backend.metrics.found_dead + backend.metrics.destroying.count >= 1
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing():
+    before = descriptors()
+    maker = LocalMaker(LocalLimits())
+    for delay_s in (0, 0.005, 0.02):
+        making = asyncio.create_task(maker.make(None))
+        await asyncio.sleep(delay_s)
+        making.cancel()
+        (ending,) = await asyncio.gather(making, return_exceptions=True)
+        if not isinstance(ending, asyncio.CancelledError):
+            await ending[0].destroy()
+    assert descriptors() == before
+
+
+async def test_a_host_without_the_tools_says_what_to_install(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(SandboxUnavailable, match="install util-linux"):
+        await create_backend("local").start()
+
+
+async def test_a_sandbox_that_cannot_start_says_what_its_tools_said():
+    with pytest.raises(SandboxUnavailable, match="did not start: mount:"):
+        await create_backend("local", inodes=-1).start()
+
+
+async def test_an_image_is_refused():
+    async with create_backend("local", warm=0) as backend:
+        with pytest.raises(ConfigError, match="use the docker backend"):
+            await backend.acquire("a", image="debian")
+
+
+async def test_workspaces_start_as_private_copies(tmp_path):
+    (tmp_path / "file").write_text("original")
+    async with create_backend("local", warm=0, workspace_from=tmp_path) as backend:
+        async with backend.acquire("a") as slot:
+            assert (await slot.exec("cat file; echo changed >file")).stdout == "original"
+        async with backend.acquire("b") as slot:
+            assert await slot.read_file("file") == b"original"
+    assert (tmp_path / "file").read_text() == "original"
+
+
+async def test_this_python_runs_inside():
+    async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
+        result = await slot.exec("python3 -c 'import sys, json, ssl; print(sys.version_info[:2])'")
+    assert result.stdout.strip() == str(tuple(sys.version_info[:2]))

@@ -1,0 +1,149 @@
+import asyncio
+
+import pytest
+
+from backends.local import LocalLimits, LocalMaker
+from backends.machine import OutputLimits
+from backends.pool import Pool, PoolLimits
+from trajectories.errors import CapacityExceeded, SandboxUnavailable
+
+
+class Maker(LocalMaker):
+    """Makes local sandboxes, watched, slowly or not at all."""
+
+    def __init__(self):
+        super().__init__(LocalLimits())
+        self.making = self.most = self.made = 0
+        self.failure = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def make(self, image):
+        self.making += 1
+        self.most = max(self.most, self.making)
+        try:
+            await self.gate.wait()
+            if self.failure:
+                raise self.failure
+            self.made += 1
+            return await super().make(None)
+        finally:
+            self.making -= 1
+
+
+def pool_of(maker, **limits):
+    return Pool(maker, PoolLimits(**{"warm": 0, **limits}), OutputLimits())
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.01)
+
+
+async def test_creation_is_bounded_however_many_ask():
+    maker = Maker()
+    async with pool_of(maker, max_creating=2) as pool:
+        slots = await asyncio.gather(*(pool.acquire(str(n)) for n in range(6)))
+        assert maker.most <= 2
+        assert len({id(slot.machine) for slot in slots}) == 6
+
+
+async def test_a_failed_creation_reaches_its_caller_and_costs_no_place():
+    maker = Maker()
+    async with pool_of(maker, max_slots=1) as pool:
+        await pool.release(await pool.acquire("uses the first"))
+        maker.failure = SandboxUnavailable("the engine is down")
+        for _ in range(3):
+            with pytest.raises(SandboxUnavailable, match="the engine is down"):
+                await pool.acquire("a", timeout_s=5)
+        maker.failure = None
+        async with pool.acquire("a", timeout_s=5) as slot:
+            assert (await slot.exec("echo up again")).stdout == "up again\n"
+
+
+async def test_a_saturated_pool_with_a_cancelled_waiter_does_not_deadlock():
+    maker = Maker()
+    async with pool_of(maker, max_slots=1) as pool:
+        holder = await pool.acquire("holder")
+        waiter = asyncio.create_task(pool._acquire("waiter", None, None))
+        await asyncio.sleep(0)
+        with pytest.raises(CapacityExceeded, match=r"all 1 slots stayed in use for 0\.05 s"):
+            await pool.acquire("late", timeout_s=0.05)
+        waiter.cancel()
+        await asyncio.wait({waiter})
+        await pool.release(holder)
+        await pool.release(await pool.acquire("next", timeout_s=5))
+
+
+async def test_a_caller_cancelled_while_its_sandbox_is_made_gives_its_place_back():
+    maker = Maker()
+    async with pool_of(maker, max_slots=1) as pool:
+        await pool.release(await pool.acquire("uses the first"))
+        maker.gate.clear()
+        caller = asyncio.create_task(pool._acquire("a", None, None))
+        await until(lambda: maker.making)
+        caller.cancel()
+        await asyncio.wait({caller})
+        maker.gate.set()
+        await pool.release(await pool.acquire("b", timeout_s=5))
+
+
+async def test_warm_slots_are_made_ahead_and_replaced():
+    maker = Maker()
+    async with pool_of(maker, warm=2) as pool:
+        await until(lambda: len(pool._warm[None]) == 2)
+        async with pool.acquire("a"):
+            await until(lambda: len(pool._warm[None]) == 2)
+            assert maker.made == 3
+        assert pool.metrics.creating.count == 3
+
+
+async def test_prefetching_makes_slots_of_an_image_ready():
+    maker = Maker()
+    async with pool_of(maker) as pool:
+        await pool.prefetch("other", 2)
+        made = maker.made
+        await asyncio.gather(pool.acquire("a", image="other"), pool.acquire("b", image="other"))
+        assert (len(pool._leased), maker.made - made <= 2) == (2, True)
+
+
+async def test_idle_sandboxes_are_discarded():
+    async with pool_of(Maker(), max_idle_s=0.2) as pool:
+        slot = await pool.acquire("a")
+        await pool.release(slot, reset_workspace=False)
+        await until(lambda: not pool._kept)
+        async with pool.acquire("a") as slot:
+            assert (await slot.exec("ls")).stdout == ""
+
+
+async def test_stopping_while_sandboxes_are_made_ends_them_all():
+    maker = Maker()
+    pool = pool_of(maker, warm=3)
+    await pool.start()
+    maker.gate.clear()
+    callers = [asyncio.create_task(pool._acquire(str(n), None, None)) for n in range(3)]
+    await until(lambda: maker.making)
+    stopping = asyncio.create_task(pool.stop())
+    await asyncio.sleep(0)
+    maker.gate.set()
+    await stopping
+    endings = await asyncio.gather(*callers, return_exceptions=True)
+    assert sum(isinstance(ending, SandboxUnavailable) for ending in endings) >= 2
+    assert not pool._leased or all(slot._expired for slot in pool._leased)
+
+
+async def test_a_backend_that_was_not_started_says_so():
+    with pytest.raises(RuntimeError, match="was not started"):
+        await pool_of(Maker()).acquire("a")
+
+
+async def test_a_reset_that_proves_nothing_is_counted_and_the_sandbox_destroyed():
+    maker = Maker()
+    async with pool_of(maker, reuse=True) as pool:
+        async with pool.acquire("a") as slot:
+            await slot.exec("mkdir -p d/e; touch d/e/f; chmod 0 d/e")
+        assert (pool.metrics.not_clean, pool.metrics.resetting.count) == (1, 0)
+        async with pool.acquire("b") as slot:
+            await slot.exec("touch x")
+        assert (pool.metrics.not_clean, pool.metrics.resetting.count) == (1, 1)

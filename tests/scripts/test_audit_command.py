@@ -1,0 +1,91 @@
+"""The audit's command line: its exit status and what it says."""
+
+import asyncio
+import sys
+from dataclasses import replace
+
+import pytest
+
+from inference.scripted_engine import ScriptedEngine
+from scripts import audit
+from trajectories.errors import ConfigError
+from trajectories.messages import Message
+from trajectories.record import dumps
+from trajectories.trajectory import StopReason, Trajectory
+from trajectories.turn import SamplingParams, Turn
+
+
+@pytest.fixture
+def trajectory():
+    generation = asyncio.run(ScriptedEngine([[4, 5]]).generate([1, 2, 3], SamplingParams(), session_id="s"))
+    turn = Turn(
+        Message.assistant("x"),
+        "stop",
+        SamplingParams(),
+        prompt_ids=[1, 2, 3],
+        output_ids=generation.output_ids,
+        output_logprobs=generation.output_logprobs,
+        logprobs_kind="raw",
+    )
+    return Trajectory(
+        trajectory_id="run/item/0",
+        group_id="run/item",
+        item_key="item",
+        repetition=0,
+        attempt=1,
+        environment="test",
+        config_hash="",
+        model="scripted",
+        seed=0,
+        messages=[turn.message],
+        tools=[],
+        turns=[turn],
+        stop_reason=StopReason.COMPLETED,
+    )
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    async def scripted(name, tokenizer):
+        return ScriptedEngine([])
+
+    def run(*trajectories, engine="folder", real=False):
+        path = tmp_path / "data.jsonl"
+        path.write_bytes(b"".join(dumps(trajectory) + b"\n" for trajectory in trajectories))
+        if not real:
+            monkeypatch.setattr(audit, "_engine", scripted)
+        monkeypatch.setattr(sys, "argv", ["audit.py", str(path), "--engine", engine])
+        return audit.main()
+
+    return run
+
+
+def test_a_true_record_passes(run, trajectory, capsys):
+    assert run(trajectory) == 0
+    assert "compared          2, not comparable 0" in capsys.readouterr().out
+
+
+def test_a_changed_record_fails_and_says_where(run, trajectory, capsys):
+    changed = replace(trajectory, turns=[replace(trajectory.turns[0], output_ids=[5, 4])])
+    assert run(trajectory, changed) == 1
+    assert "run/item/0: row 0, position 3" in capsys.readouterr().out
+
+
+def test_a_server_needs_the_tokenizers_name(run, trajectory, capsys):
+    assert run(trajectory, engine="http://127.0.0.1:1", real=True) == 2
+    assert "--tokenizer" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_record_is_said_so(run, tmp_path, capsys, monkeypatch):
+    run()
+    (tmp_path / "data.jsonl").write_text("{}\n")
+    assert audit.main() == 2
+    assert "line 1" in capsys.readouterr().err
+
+
+async def test_a_server_of_unknown_vocabulary_is_refused(tmp_path):
+    from tokenizers import Tokenizer, models
+
+    Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ConfigError, match="vocab_size"):
+        await audit.run(tmp_path / "x", "http://127.0.0.1:1", str(tmp_path), 0.1)

@@ -1,0 +1,91 @@
+import random
+
+import pytest
+
+from tests.tool_call_parsers.cases import GENERIC, Case
+from tests.tool_call_parsers.special_cases import SPECIAL
+from tests.tool_call_parsers.spellings import SPELLINGS, TOOLS
+from tool_call_parsers import get_parser
+
+CASES = [*GENERIC, *SPECIAL]
+PARSERS = {family: get_parser(family, TOOLS) for family in SPELLINGS}
+
+
+def parse(case: Case, text: str | None = None, finish_reason: str | None = None):
+    text = case.text if text is None else text
+    return PARSERS[case.family].parse(text, finish_reason or case.finish_reason, case.reasoning_open)
+
+
+def calls(message):
+    return [(call.name, call.arguments) for call in message.tool_calls]
+
+
+def streamed(case: Case, sizes):
+    stream = PARSERS[case.family].stream(case.reasoning_open)
+    pos = 0
+    while pos < len(case.text):
+        size = next(sizes)
+        stream.feed(case.text[pos : pos + size])
+        pos += size
+    return stream.finish(case.finish_reason)
+
+
+def always(size):
+    while True:
+        yield size
+
+
+def at_random(seed):
+    rng = random.Random(seed)
+    while True:
+        yield rng.choice([0, 1, 2, 3, 5, 8, 40])
+
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.family}: {case.name}")
+each_valid_case = pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.valid],
+    ids=lambda case: f"{case.family}: {case.name}",
+)
+
+
+@each_case
+def test_a_case_reads_as_it_should(case):
+    message = parse(case)
+
+    assert (calls(message), [error.kind for error in message.errors]) == (case.calls, case.errors)
+    assert (message.content, message.reasoning) == (case.content, case.reasoning)
+
+
+@each_case
+def test_chunks_of_any_size_read_the_same(case):
+    whole = parse(case)
+
+    for sizes in (always(1), always(3), always(7), at_random(0)):
+        assert streamed(case, sizes) == whole
+
+
+@each_valid_case
+def test_a_prefix_never_holds_a_call_that_the_whole_does_not(case):
+    step = max(1, len(case.text) // 100)
+    for end in range(0, len(case.text), step):
+        for reason in case.prefix_reasons:
+            found = calls(parse(case, case.text[:end], reason))
+            assert found == case.calls[: len(found)], case.text[:end]
+
+
+@each_case
+def test_spans_are_where_the_raw_text_stands(case):
+    message = parse(case)
+
+    for block in [*message.tool_calls, *message.errors]:
+        assert case.text[slice(*block.span)] == block.raw
+    assert len({call.id for call in message.tool_calls}) == len(message.tool_calls)
+
+
+@pytest.mark.parametrize(("family", "least"), [
+    *((family, 15) for family in SPELLINGS),
+    *((family, 40) for family in ("hermes", "qwen3_coder", "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4")),
+])  # fmt: skip
+def test_every_family_has_its_corpus(family, least):
+    assert sum(case.family == family for case in CASES) >= least

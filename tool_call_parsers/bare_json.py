@@ -1,0 +1,144 @@
+"""JSON calls with no marker of their own: Llama 3 and the ``json`` text protocol.
+
+A JSON object is a call only where a line begins with it and it has the keys of a call; any other object is
+part of the answer. So an object that is an answer is neither taken for a broken call, nor its inner objects
+for calls.
+"""
+
+import json
+import re
+from typing import Any, cast
+
+from tool_call_parsers.base import Parser
+from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.calls import call_from_json
+from tool_call_parsers.findings import Block, Broken, Fault, Item, Prose
+from tool_call_parsers.json_body import JsonFault, JsonValue, read_json
+from tool_call_parsers.schema import ToolSchemas
+from tool_call_parsers.source import Markers, Source, Steps
+from trajectories.messages import ToolCall
+
+_LOOKS_LIKE_CALL = re.compile(r'\{\s*"(?:name|type)"\s*:')
+_SEPARATOR = Markers((";",))
+_FENCE = Markers(("```",))
+
+
+class BareJsonFormat(BlockFormat):
+    """Objects at the beginning of a line; several may follow each other, parted by ``;`` or nothing."""
+
+    tag: str
+    """What may stand before the first call."""
+    after_tag_only_calls: bool
+    arguments_keys: tuple[str, ...]
+    closers = ()
+    ends = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>", "</s>", "<end_of_turn>")
+
+    def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
+        """Read the calls of one row."""
+        if not self.stands_free(src.text, start):
+            return None
+        sure = opener == self.tag and self.after_tag_only_calls
+        pos = (yield from src.past_blank(start + len(opener))) if opener == self.tag else start
+        items: list[Item] = []
+        end = start
+        while src.text.startswith("{", pos):
+            body = yield from read_json(src, pos)
+            item = self._judge(src.text, pos, body, sure or bool(items))
+            if isinstance(item, Broken):
+                return Broken(item.kind, item.message, item.resume, items=tuple(items), start=pos)
+            if item is None:
+                return Prose(body.end or pos + 1)
+            items.append(item)
+            end = pos = item.span[1]
+            pos = yield from src.past_blank(pos)
+            if (yield from src.at(_SEPARATOR, pos)):
+                end = pos + 1
+                pos = yield from src.past_blank(end)
+            elif "\n" in src.text[end:pos]:
+                break
+        if not items:
+            return self.broken(src, f"After {opener} comes no call.", pos) if sure else None
+        return Block((yield from self.after_row(src, opener, end)), items)
+
+    def _judge(self, text: str, pos: int, body: JsonValue | JsonFault, sure: bool) -> Item | Broken | None:
+        """Decide whether an object is a call, a broken one, or part of the answer (None)."""
+        if isinstance(body, JsonValue):
+            if not sure and not self._has_keys_of_call(body.value):
+                return None
+            span = (pos, body.end)
+            return call_from_json(body.value, span, arguments_keys=self.arguments_keys, advice=self.advice)
+        if not sure and not _LOOKS_LIKE_CALL.match(text, pos):
+            return None
+        kind = "unclosed" if body.ended else "invalid_json"
+        if body.end is not None:
+            return Fault((pos, body.end), kind, f"{body.message} {self.advice}")
+        return Broken(kind, f"{body.message} {self.advice}", body.resume)
+
+    def _has_keys_of_call(self, value: Any) -> bool:
+        keys = cast(dict[str, Any], value)
+        return "name" in keys and any(key in keys for key in self.arguments_keys)
+
+    def after_row(self, src: Source, opener: str, end: int) -> Steps[int]:
+        """Pass over what closes the row."""
+        yield from ()
+        return end
+
+
+class Llama3JsonFormat(BareJsonFormat):
+    """Llama 3: the arguments are called parameters."""
+
+    tag = "<|python_tag|>"
+    after_tag_only_calls = True
+    openers = ("{", "<|python_tag|>")
+    arguments_keys = ("parameters", "arguments")
+    example = '{"name": "tool", "parameters": {"argument": "value"}}'
+
+
+class JsonFormat(BareJsonFormat):
+    """The text protocol: one object a call, in a ``json`` fence or without."""
+
+    tag = "```json"
+    after_tag_only_calls = False
+    openers = ("{", "```json")
+    arguments_keys = ("arguments",)
+    example = '{"name": "tool", "arguments": {"argument": "value"}}'
+
+    def after_row(self, src: Source, opener: str, end: int) -> Steps[int]:
+        """Pass over the end of the fence."""
+        if opener != self.tag:
+            return end
+        pos = yield from src.past_blank(end)
+        fence = yield from src.at(_FENCE, pos)
+        return pos + len(fence) if fence else end
+
+
+class Llama3Json(Parser):
+    """Llama 3."""
+
+    def build_format(self, tools: ToolSchemas) -> BareJsonFormat:
+        """Build what reads this format."""
+        return Llama3JsonFormat(tools)
+
+    def render_call(self, call: ToolCall) -> str:
+        """Write one call."""
+        return json.dumps({"name": call.name, "parameters": call.arguments}, ensure_ascii=False)
+
+    def render_result(self, call: ToolCall, content: str) -> str:
+        """Write the result of a call."""
+        return json.dumps({"output": content}, ensure_ascii=False)
+
+
+class Json(Parser):
+    """The text protocol."""
+
+    def build_format(self, tools: ToolSchemas) -> BareJsonFormat:
+        """Build what reads this format."""
+        return JsonFormat(tools)
+
+    def render_call(self, call: ToolCall) -> str:
+        """Write one call."""
+        return json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False)
+
+    def render_result(self, call: ToolCall, content: str) -> str:
+        """Write the result of a call."""
+        return json.dumps({"name": call.name, "content": content}, ensure_ascii=False)

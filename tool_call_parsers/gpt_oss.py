@@ -1,0 +1,154 @@
+"""gpt-oss (harmony): messages with a channel and, for calls, a recipient.
+
+    <|channel|>analysis<|message|>…<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.n <|constrain|>json<|message|>{…}<|call|>
+    <|start|>assistant<|channel|>final<|message|>…<|return|>
+
+The analysis channel is reasoning, the final one and commentary without a recipient are content. A message
+ends at its end marker or where the next one starts; a channel marker inside a message is a quotation.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+
+from tool_call_parsers.assembly import Assembly
+from tool_call_parsers.base import Parser
+from tool_call_parsers.calls import call_from_arguments
+from tool_call_parsers.findings import Fault, Item
+from tool_call_parsers.json_body import JsonFault, read_json
+from tool_call_parsers.schema import ToolSchemas
+from tool_call_parsers.source import Markers, Source, Steps
+from trajectories.messages import Message, ParseErrorKind, ToolCall
+
+_CLOSERS = ("<|end|>", "<|call|>", "<|return|>")
+_BEGINS = Markers(("<|start|>assistant", "<|channel|>"))
+_HEADER_ENDS = Markers(("<|message|>", "<|start|>assistant", *_CLOSERS))
+_ENDS = Markers(("<|start|>assistant", *_CLOSERS))
+_TEXT_ENDS = Markers(("<|start|>assistant", "<|end|>", "<|return|>"))
+_STRAY = Markers(_CLOSERS)
+_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+
+
+class HarmonyFormat:
+    """The syntax."""
+
+    example = (
+        '<|channel|>commentary to=functions.tool <|constrain|>json<|message|>{"argument": "value"}<|call|>'
+    )
+
+    def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
+        """Read the messages of one completion; text outside of any is content."""
+        pos = (yield from self._text(src, out, 0, reasoning=True)) if reasoning_open else 0
+        sent = pos
+
+        def passed(safe: int) -> None:
+            nonlocal sent
+            out.content(sent, safe)
+            sent = safe
+
+        while begin := (yield from src.until(_BEGINS, pos, passed)):
+            passed(begin.start())
+            header = yield from src.until(_HEADER_ENDS, begin.end())
+            if header and header.group() == "<|message|>":
+                out.next_message()
+                pos = yield from self._message(src, out, begin.start(), header.start(), header.end())
+                while mark := (yield from src.at(_STRAY, pos)):
+                    pos += len(mark)
+                sent = pos
+            elif header is None and begin.start() == pos:
+                out.add(Fault((pos, len(src.text)), "unclosed", f"The message has no body. {self._advice}"))
+                return
+            else:
+                pos = begin.end()
+        passed(len(src.text))
+
+    @property
+    def _advice(self) -> str:
+        return f"A call looks like this:\n{self.example}"
+
+    def _message(self, src: Source, out: Assembly, start: int, header_end: int, body: int) -> Steps[int]:
+        header = src.text[start:header_end]
+        recipient = _RECIPIENT.search(header)
+        if recipient:
+            item = yield from self._call(src, start, recipient[1].removeprefix("functions."), body)
+            out.add(item)
+            return item.span[1]
+        channel = _CHANNEL.search(header)
+        return (yield from self._text(src, out, body, reasoning=bool(channel) and channel[1] == "analysis"))
+
+    def _text(self, src: Source, out: Assembly, start: int, *, reasoning: bool) -> Steps[int]:
+        sent = start
+
+        def passed(safe: int) -> None:
+            nonlocal sent
+            out.reasoning(src.text[sent:safe]) if reasoning else out.content(sent, safe)
+            sent = safe
+
+        if reasoning:
+            out.begin_reasoning()
+        stop = yield from src.until(_TEXT_ENDS, start, passed)
+        passed(stop.start() if stop else len(src.text))
+        if reasoning:
+            out.end_reasoning()
+        if stop is None:
+            return len(src.text)
+        return stop.end() if stop.group() in _CLOSERS else stop.start()
+
+    def _call(self, src: Source, start: int, name: str, body: int) -> Steps[Item]:
+        pos = yield from src.past_blank(body)
+        if not src.text.startswith("{", pos):
+            kind = "unclosed" if pos == len(src.text) else "bad_structure"
+            return (yield from self._fault(src, start, pos, kind, "The body is no JSON object."))
+        value = yield from read_json(src, pos)
+        if isinstance(value, JsonFault):
+            kind = "unclosed" if value.ended else "invalid_json"
+            return (yield from self._fault(src, start, value.resume, kind, value.message))
+        pos = yield from src.past_blank(value.end)
+        mark = yield from src.at(_ENDS, pos)
+        if mark is None and (pos < len(src.text) or src.cut):
+            kind = "unclosed" if pos == len(src.text) else "bad_structure"
+            return (yield from self._fault(src, start, pos, kind, "After the body comes no <|call|>."))
+        end = pos + len(mark) if mark in _CLOSERS else value.end
+        return call_from_arguments(name, value.value, (start, end))
+
+    def _fault(self, src: Source, start: int, pos: int, kind: ParseErrorKind, what: str) -> Steps[Fault]:
+        """Report a broken call, which ends with its message."""
+        stop = yield from src.until(_ENDS, pos)
+        end = len(src.text) if stop is None else stop.end() if stop.group() in _CLOSERS else stop.start()
+        return Fault((start, end), kind, f"{what} {self._advice}")
+
+
+class GptOss(Parser):
+    """Calls as messages to a tool."""
+
+    def build_format(self, tools: ToolSchemas) -> HarmonyFormat:
+        """Build what reads this format."""
+        return HarmonyFormat()
+
+    def render(self, message: Message) -> str:
+        """Write an assistant message, as continued after ``<|start|>assistant``."""
+        parts: list[str] = []
+        if message.reasoning is not None:
+            parts.append(f"<|channel|>analysis<|message|>{message.reasoning}<|end|>")
+        if message.content is not None:
+            channel, end = ("commentary", "<|end|>") if message.tool_calls else ("final", "<|return|>")
+            parts.append(f"<|channel|>{channel}<|message|>{message.content}{end}")
+        parts += [self.render_call(call) for call in message.tool_calls]
+        return "<|start|>assistant".join(parts)
+
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        """Write the calls of one message."""
+        return "<|start|>assistant".join(self.render_call(call) for call in calls)
+
+    def render_call(self, call: ToolCall) -> str:
+        """Write one call."""
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        header = f"<|channel|>commentary to=functions.{call.name} <|constrain|>json"
+        return f"{header}<|message|>{arguments}<|call|>"
+
+    def render_result(self, call: ToolCall, content: str) -> str:
+        """Write the result of a call."""
+        header = f"<|start|>functions.{call.name} to=assistant<|channel|>commentary"
+        return f"{header}<|message|>{content}<|end|>"

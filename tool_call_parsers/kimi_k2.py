@@ -1,0 +1,67 @@
+"""Kimi K2: the id ``functions.name:index`` carries the name, and the template renders it: it must survive."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from tool_call_parsers.base import Parser
+from tool_call_parsers.findings import Broken
+from tool_call_parsers.marked_json import Head, MarkedJsonFormat
+from tool_call_parsers.schema import ToolSchemas
+from tool_call_parsers.source import Markers, Source, Steps
+from trajectories.messages import ToolCall
+
+_SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+_CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+_ID_ENDS = Markers((_ARGUMENTS, _CALL, _CALL_END, _SECTION_END, "{", "\n"))
+_ID = re.compile(r"(?:functions\.)?(.*?)(?::\d+)?")
+
+
+class KimiK2Format(MarkedJsonFormat):
+    """The syntax."""
+
+    openers = (_SECTION, _CALL)
+    section_openers = (_SECTION,)
+    closers = (_CALL_END, _SECTION_END)
+    section_closers = (_SECTION_END,)
+    ends = ("<|im_end|>", "[EOS]")
+    example = f'{_SECTION}{_CALL}functions.tool:0{_ARGUMENTS}{{"argument": "value"}}{_CALL_END}{_SECTION_END}'
+
+    def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
+        """Read the id and take the name from it."""
+        call_id = yield from self.word(src, pos, _ID_ENDS, _ARGUMENTS)
+        if isinstance(call_id, Broken):
+            return call_id
+        found = _ID.fullmatch(call_id.text)
+        name = found[1].strip() if found else ""
+        if not name:
+            return Broken(
+                "missing_name", f"The id {call_id.text!r} names no tool. {self.advice}", call_id.end
+            )
+        return Head(name, call_id.end, call_id.text)
+
+
+class KimiK2(Parser):
+    """Calls in one section, each with its id."""
+
+    def build_format(self, tools: ToolSchemas) -> KimiK2Format:
+        """Build what reads this format."""
+        return KimiK2Format(tools)
+
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        """Write the section of calls; a call whose id is not Kimi's gets one by its position."""
+        written = "".join(self._numbered(call, index) for index, call in enumerate(calls))
+        return f"{_SECTION}{written}{_SECTION_END}"
+
+    def render_call(self, call: ToolCall) -> str:
+        """Write one call."""
+        return self._numbered(call, 0)
+
+    def render_result(self, call: ToolCall, content: str) -> str:
+        """Write the result of a call."""
+        return f"## Return of {call.id}\n{content}"
+
+    def _numbered(self, call: ToolCall, index: int) -> str:
+        native = call.id if call.id.startswith("functions.") else f"functions.{call.name}:{index}"
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        return f"{_CALL}{native}{_ARGUMENTS}{arguments}{_CALL_END}"

@@ -1,0 +1,193 @@
+"""Python and JSON literals as calls hold them, read without evaluating anything.
+
+``ast`` would do for well-formed text, but it changes line endings, fails on NUL and lone surrogates and on
+depth by crashing, and cannot say where a broken call ends.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tool_call_parsers.source import Markers, Source, Steps
+
+_MAX_DEPTH = 100
+"""Deepest nesting accepted: the reader recurses."""
+
+_BLANK = re.compile(r"\s*")
+_CHUNK = {quote: re.compile(rf"[^{quote}\\\r\n]*") for quote in "'\""}
+_NUMBER = re.compile(r"[+-]?\d*(?:\.\d*)?(?:[eE][+-]?\d+)?")
+_INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d*)")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
+_ESCAPES = {
+    "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0",
+    "\\": "\\", "'": "'", '"': '"',
+}  # fmt: skip
+_HEX = {"x": 2, "u": 4, "U": 8}
+
+
+class NotALiteral(ValueError):
+    """The text is no literal; the message says what is wrong with it."""
+
+
+class Literals:
+    """A reader of literals over one text."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.pos = 0
+
+    def keyword_arguments(self) -> dict[str, Any]:
+        """Read ``a=1, b='x'`` up to the end of the text."""
+        arguments: dict[str, Any] = {}
+        while self._peek():
+            name = _WORD.match(self.text, self.pos)
+            if name is None:
+                raise NotALiteral("arguments are written name=value")
+            self.pos = name.end()
+            if self._peek() != "=":
+                raise NotALiteral("arguments are written name=value, not by position")
+            self.pos += 1
+            if name[0] in arguments:
+                raise NotALiteral(f"the argument {name[0]!r} is given twice")
+            arguments[name[0]] = self.value(0)
+            if self._peek() == ",":
+                self.pos += 1
+            elif self._peek():
+                raise NotALiteral(f"after the argument {name[0]!r} a comma is missing")
+        return arguments
+
+    def value(self, depth: int) -> Any:
+        """Read one value."""
+        if depth > _MAX_DEPTH:
+            raise NotALiteral(f"it is nested more than {_MAX_DEPTH} levels deep")
+        char = self._peek()
+        if char in ("'", '"') and char:
+            return self._string(char)
+        if char == "[":
+            return self._sequence("]", lambda: self.value(depth + 1))
+        if char == "{":
+            return dict(self._sequence("}", lambda: self._pair(depth + 1)))
+        if word := _WORD.match(self.text, self.pos):
+            self.pos = word.end()
+            if word[0] not in _WORDS:
+                raise NotALiteral(f"{word[0]!r} is no literal: write strings in quotes")
+            return _WORDS[word[0]]
+        return self._number()
+
+    def _peek(self) -> str:
+        blank = _BLANK.match(self.text, self.pos)
+        self.pos = blank.end() if blank else self.pos
+        return self.text[self.pos : self.pos + 1]
+
+    def _pair(self, depth: int) -> tuple[str, Any]:
+        key = self.value(depth)
+        if not isinstance(key, str) or self._peek() != ":":
+            raise NotALiteral("an object has string keys, each followed by a colon")
+        self.pos += 1
+        return key, self.value(depth)
+
+    def _sequence(self, closer: str, item: Callable[[], Any]) -> list[Any]:
+        self.pos += 1
+        items: list[Any] = []
+        while self._peek() != closer:
+            items.append(item())
+            if self._peek() == ",":
+                self.pos += 1
+            elif self._peek() != closer:
+                raise NotALiteral(f"{closer!r} or a comma is missing")
+        self.pos += 1
+        return items
+
+    def _number(self) -> int | float:
+        found = _NUMBER.match(self.text, self.pos)
+        digits = found[0] if found else ""
+        self.pos += len(digits)
+        try:
+            value = int(digits) if _INTEGER.fullmatch(digits) else float(digits)
+        except ValueError:
+            raise NotALiteral(f"{self.text[self.pos : self.pos + 20]!r} is no literal") from None
+        if isinstance(value, float) and (math.isinf(value) or digits.lstrip("+-").isdigit()):
+            raise NotALiteral(f"{digits} is no number: write strings in quotes")
+        return value
+
+    def _string(self, quote: str) -> str:
+        self.pos += 1
+        parts: list[str] = []
+        while True:
+            chunk = _CHUNK[quote].match(self.text, self.pos)
+            parts.append(chunk[0] if chunk else "")
+            self.pos += len(parts[-1])
+            char = self.text[self.pos : self.pos + 1]
+            self.pos += 1
+            if char == quote:
+                return _joined_surrogates("".join(parts))
+            if char != "\\":
+                raise NotALiteral("a string is not closed on its line: write line breaks as \\n")
+            parts.append(self._escape())
+
+    def _escape(self) -> str:
+        char = self.text[self.pos : self.pos + 1]
+        self.pos += 1
+        if char in _ESCAPES and char:
+            return _ESCAPES[char]
+        digits = self.text[self.pos : self.pos + _HEX.get(char, 0)]
+        if (
+            char in _HEX
+            and re.fullmatch(rf"[0-9a-fA-F]{{{_HEX[char]}}}", digits)
+            and int(digits, 16) <= 0x10FFFF
+        ):
+            self.pos += len(digits)
+            return chr(int(digits, 16))
+        return "\\" + char
+
+
+def _joined_surrogates(text: str) -> str:
+    """Join the halves of characters that were written as two escapes."""
+    if text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
+_BRACKETS = Markers(("(", ")", "[", "]", "{", "}", "'", '"'))
+_IN_STRING = {quote: Markers((quote, "\\", "\n")) for quote in "'\""}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Where the bracket that opens at a position closes, or what is wrong."""
+
+    end: int
+    fault: str | None = None
+    """What is wrong; ``end`` is then where to look for the end of the block."""
+    cut: bool = False
+    """Whether the text ended inside the group."""
+
+
+def read_group(src: Source, pos: int) -> Steps[Group]:
+    """Wait for the end of the bracketed text that begins at ``pos``, with its strings passed over."""
+    depth = 0
+    while mark := (yield from src.until(_BRACKETS, pos)):
+        pos = mark.end()
+        if mark.group() in _IN_STRING:
+            end = yield from _string_end(src, pos, mark.group())
+            if end is None:
+                return Group(len(src.text), "the text ends inside a string", cut=True)
+            if src.text[end - 1] != mark.group():
+                return Group(mark.start(), "a string is not closed on its line: write line breaks as \\n")
+            pos = end
+        else:
+            depth += 1 if mark.group() in "([{" else -1
+            if depth == 0:
+                return Group(pos)
+    return Group(len(src.text), "the text ends inside the arguments", cut=True)
+
+
+def _string_end(src: Source, pos: int, quote: str) -> Steps[int | None]:
+    while stop := (yield from src.until(_IN_STRING[quote], pos)):
+        if stop.group() != "\\":
+            return stop.end()
+        pos = stop.end() + 1
+    return None

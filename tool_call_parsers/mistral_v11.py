@@ -1,0 +1,57 @@
+"""Mistral v11 and later: ``[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}``, one marker a call; v13 writes no id."""
+
+import json
+from collections.abc import Sequence
+
+from tool_call_parsers.base import Parser
+from tool_call_parsers.findings import Broken
+from tool_call_parsers.marked_json import Head, MarkedJsonFormat
+from tool_call_parsers.schema import ToolSchemas
+from tool_call_parsers.source import Markers, Source, Steps
+from trajectories.messages import ToolCall
+
+_CALL, _ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+_NAME_ENDS = Markers((_ID, _ARGS, _CALL, "{", "\n"))
+_ID_ENDS = Markers((_ARGS, _CALL, "{", "\n"))
+
+
+class MistralV11Format(MarkedJsonFormat):
+    """The syntax."""
+
+    openers = (_CALL,)
+    closers = ()
+    ends = ("</s>",)
+    think = ("[THINK]", "[/THINK]")
+    example = f'{_CALL}tool{_ARGS}{{"argument": "value"}}'
+
+    def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
+        """Read the name and, where it stands, the id."""
+        stop = yield from src.until(_NAME_ENDS, pos)
+        name = yield from self.word(src, pos, _NAME_ENDS, _ID if stop and stop.group() == _ID else _ARGS)
+        if isinstance(name, Broken) or stop is None or stop.group() == _ARGS:
+            return name if isinstance(name, Broken) else Head(name.text, name.end)
+        call_id = yield from self.word(src, name.end, _ID_ENDS, _ARGS)
+        return call_id if isinstance(call_id, Broken) else Head(name.text, call_id.end, call_id.text)
+
+
+class MistralV11(Parser):
+    """Calls with a marker each; native ids survive."""
+
+    think = ("[THINK]", "[/THINK]")
+
+    def build_format(self, tools: ToolSchemas) -> MistralV11Format:
+        """Build what reads this format."""
+        return MistralV11Format(tools)
+
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        """Write the calls of one message."""
+        return "".join(self.render_call(call) for call in calls)
+
+    def render_call(self, call: ToolCall) -> str:
+        """Write one call, with the id where it is the model's own."""
+        native = "" if call.id.startswith("call_") else f"{_ID}{call.id}"
+        return f"{_CALL}{call.name}{native}{_ARGS}{json.dumps(call.arguments, ensure_ascii=False)}"
+
+    def render_result(self, call: ToolCall, content: str) -> str:
+        """Write the result of a call."""
+        return f"[TOOL_RESULTS]{call.id}[TOOL_CONTENT]{content}[/TOOL_RESULTS]"
