@@ -9,7 +9,8 @@ from environments.base import BaseAgentEnv
 from environments.config import EnvConfig
 from environments.items import PromptItem, TaskItem
 from environments.reward import Reward, ToolContext
-from environments.terminal_tasks import TIERS, Tier, generate_tasks
+from environments.terminal_families import Tier
+from environments.terminal_tasks import TIERS, generate_tasks
 from trajectories.messages import Message, ToolCall
 
 
