@@ -1,12 +1,12 @@
 """Terminal tasks: judged by the sandbox's state, undone at the start, done by the solution."""
 
 import pytest
-from environments.terminal_families import FAMILIES
 
 from backends import create_backend
 from environments.agent_loop import Transcript
 from environments.reward import ToolContext
 from environments.terminal_env import TerminalEnv, TerminalEnvConfig
+from environments.terminal_families import FAMILIES
 from environments.terminal_tasks import generate_tasks
 from trajectories.errors import ConfigError
 from trajectories.messages import Message
