@@ -92,6 +92,7 @@ class Assembly:
         self._think_begins = False
         self._think_held = ""
         self._calls: list[ToolCall] = []
+        self._ids: set[str] = set()
         self._errors: list[ParseError] = []
         self.events: list[Event] = []
 
@@ -144,8 +145,10 @@ class Assembly:
         if isinstance(item, Fault):
             self._error(item.kind, raw, item.span, item.message)
             return
-        used = {call.id for call in self._calls}
-        call_id = item.native_id if item.native_id and item.native_id not in used else f"call_{len(used)}"
+        call_id = item.native_id or ""
+        if not call_id or call_id in self._ids:
+            call_id = f"call_{len(self._calls)}"
+        self._ids.add(call_id)
         call = ToolCall(call_id, item.name, item.arguments, raw, item.span, self._token_span(item.span))
         self._calls.append(call)
         self.events.append(call)
@@ -156,7 +159,7 @@ class Assembly:
 
     def rewind_to_reasoning(self, end: int) -> None:
         """Make everything before ``end`` reasoning: the prompt had opened a think block."""
-        self._content, self._calls, self._errors = Content(), [], []
+        self._content, self._calls, self._errors, self._ids = Content(), [], [], set()
         self._content.block(newlines=2)
         self._reasoning = [self._source.text[:end].removesuffix("\n")]
 

@@ -48,7 +48,7 @@ class BlockFormat(ABC):
             return Broken("unclosed", f"The call is not complete. {self.advice}", pos)
         return Broken("bad_structure", f"{what} {self.advice}", pos)
 
-    @property
+    @cached_property
     def advice(self) -> str:
         """What to tell the model after saying what is wrong."""
         return f"A call looks like this:\n{self.example}"

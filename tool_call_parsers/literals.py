@@ -16,7 +16,10 @@ _MAX_DEPTH = 100
 """Deepest nesting accepted: the reader recurses."""
 
 _BLANK = re.compile(r"\s*")
-_CHUNK = {quote: re.compile(rf"[^{quote}\\\r\n]*") for quote in "'\""}
+_STRING = {quote: re.compile(rf"(?:[^{quote}\\\r\n]++|\\[^\r\n])*+") for quote in "'\""}
+"""The inside of a string; possessive, so that it never backtracks."""
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
 _NUMBER = re.compile(r"[+-]?\d*(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -25,7 +28,7 @@ _ESCAPES = {
     "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0",
     "\\": "\\", "'": "'", '"': '"',
 }  # fmt: skip
-_HEX = {"x": 2, "u": 4, "U": 8}
+_HEX = "xuU"
 
 
 class NotALiteral(ValueError):
@@ -114,34 +117,19 @@ class Literals:
         return value
 
     def _string(self, quote: str) -> str:
-        self.pos += 1
-        parts: list[str] = []
-        while True:
-            chunk = _CHUNK[quote].match(self.text, self.pos)
-            parts.append(chunk[0] if chunk else "")
-            self.pos += len(parts[-1])
-            char = self.text[self.pos : self.pos + 1]
-            self.pos += 1
-            if char == quote:
-                return _joined_surrogates("".join(parts))
-            if char != "\\":
-                raise NotALiteral("a string is not closed on its line: write line breaks as \\n")
-            parts.append(self._escape())
+        body = _STRING[quote].match(self.text, self.pos + 1)
+        end = body.end() if body else self.pos + 1
+        if self.text[end : end + 1] != quote:
+            raise NotALiteral("a string is not closed on its line: write line breaks as \\n")
+        text, self.pos = self.text[self.pos + 1 : end], end + 1
+        return _joined_surrogates(_ESCAPE.sub(_unescaped, text)) if "\\" in text else text
 
-    def _escape(self) -> str:
-        char = self.text[self.pos : self.pos + 1]
-        self.pos += 1
-        if char in _ESCAPES and char:
-            return _ESCAPES[char]
-        digits = self.text[self.pos : self.pos + _HEX.get(char, 0)]
-        if (
-            char in _HEX
-            and re.fullmatch(rf"[0-9a-fA-F]{{{_HEX[char]}}}", digits)
-            and int(digits, 16) <= 0x10FFFF
-        ):
-            self.pos += len(digits)
-            return chr(int(digits, 16))
-        return "\\" + char
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1]
+    if code[0] in _HEX and len(code) > 1:
+        return chr(int(code[1:], 16)) if int(code[1:], 16) <= 0x10FFFF else escape[0]
+    return _ESCAPES.get(code, escape[0])
 
 
 def _joined_surrogates(text: str) -> str:
@@ -152,7 +140,6 @@ def _joined_surrogates(text: str) -> str:
 
 
 _BRACKETS = Markers(("(", ")", "[", "]", "{", "}", "'", '"'))
-_IN_STRING = {quote: Markers((quote, "\\", "\n")) for quote in "'\""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +158,7 @@ def read_group(src: Source, pos: int) -> Steps[Group]:
     depth = 0
     while mark := (yield from src.until(_BRACKETS, pos)):
         pos = mark.end()
-        if mark.group() in _IN_STRING:
+        if mark.group() in _STRING:
             end = yield from _string_end(src, pos, mark.group())
             if end is None:
                 return Group(len(src.text), "the text ends inside a string", cut=True)
@@ -186,8 +173,11 @@ def read_group(src: Source, pos: int) -> Steps[Group]:
 
 
 def _string_end(src: Source, pos: int, quote: str) -> Steps[int | None]:
-    while stop := (yield from src.until(_IN_STRING[quote], pos)):
-        if stop.group() != "\\":
-            return stop.end()
-        pos = stop.end() + 1
-    return None
+    """Wait for the end of a string: right after its quote or a line break; None where the text ends first."""
+    while True:
+        pos = yield from src.past(_STRING[quote], pos)
+        if pos + 1 < len(src.text) or src.text[pos : pos + 1] not in ("", "\\"):
+            return pos + 1
+        if src.ended:
+            return None
+        yield

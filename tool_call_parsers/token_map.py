@@ -12,8 +12,8 @@ from typing import Protocol
 
 from trajectories.messages import Span
 
-_WINDOW = 4
-"""Tokens of context a fragment is decoded with: enough for a character of four bytes."""
+_MAX_PENDING = 16
+"""Most ids that may wait for their character to be complete; more means that ids and text do not agree."""
 
 
 class Tokenizer(Protocol):
@@ -34,45 +34,60 @@ class TokenMap:
     def __init__(self, tokenizer: Tokenizer):
         self._tokenizer = tokenizer
         self._added = tokenizer.get_added_vocab()
+        self._added_ids = frozenset(self._added.values())
         self._ids: list[int] = []
         self._starts: list[int] = []
+        self._context: list[int] = []
+        """The ids of the last piece: what follows is decoded after it, as a tokenizer may look back."""
+        self._context_text = ""
+        self._pending: list[int] = []
         self._end = 0
         self._aligned = True
 
     def extend(self, text: str, ids: Sequence[int]) -> None:
-        """Take the ids whose text ends ``text``; gives up for good where ids and text do not agree.
-
-        Most ids are whole characters: then the text of the id alone, which a tokenizer can keep, will do.
-        """
+        """Take the ids whose text ends ``text``; gives up for good where ids and text do not agree."""
         for token_id in ids:
             self._ids.append(token_id)
             self._starts.append(self._end)
-            piece = self._tokenizer.decode([token_id])
-            if not piece or "\ufffd" in piece or not text.startswith(piece, self._end):
-                piece = self._piece()
+            self._pending.append(token_id)
+            piece = self._piece(text)
             if text.startswith(piece, self._end):
-                self._end += len(piece)
-            elif token_id not in self._added.values():
+                self._settle(len(piece))
+            elif token_id in self._added_ids and len(self._pending) == 1:
+                self._settle(0)
+            elif len(self._pending) > _MAX_PENDING:
                 self._aligned = False
 
-    def _piece(self) -> str:
-        """Return the text that the last id adds; empty while its character is incomplete."""
-        before = self._tokenizer.decode(self._ids[-1 - _WINDOW : -1])
-        after = self._tokenizer.decode(self._ids[-1 - _WINDOW :])
-        whole = before.rstrip("�")
-        return "" if after.endswith("�") else after[len(whole) :]
+    def _piece(self, text: str) -> str:
+        """Return the text that the pending ids add.
+
+        One id of whole characters mostly reads the same alone, and a tokenizer can keep the text of single ids.
+        """
+        if len(self._pending) == 1:
+            alone = self._tokenizer.decode(self._pending)
+            if alone and "\ufffd" not in alone and text.startswith(alone, self._end):
+                return alone
+        return self._tokenizer.decode([*self._context, *self._pending])[len(self._context_text) :]
+
+    def _settle(self, size: int) -> None:
+        self._end += size
+        self._context, self._pending = self._pending, []
+        self._context_text = self._tokenizer.decode(self._context)
 
     def spelled_out(self, pos: int, marker: str) -> bool:
         """Tell whether ``marker`` at ``pos`` is ordinary text though the vocabulary has a token for it."""
         token_id = self._added.get(marker)
-        if token_id is None or not self._aligned or not self._ids:
+        if token_id is None or not self._aligned or pos + len(marker) > self._end:
             return False
         index = bisect_right(self._starts, pos) - 1
         return index < 0 or self._starts[index] != pos or self._ids[index] != token_id
 
     def token_span(self, span: Span) -> Span | None:
         """Return the indices of the tokens that hold any character of ``span``; None where unknown."""
-        if not self._aligned or not self._ids:
-            return None
         start, end = span
-        return max(0, bisect_right(self._starts, start) - 1), bisect_left(self._starts, end)
+        if not self._aligned or end > self._end:
+            return None
+        first = bisect_left(self._starts, start)
+        if first == len(self._starts) or self._starts[first] > start:
+            first -= 1
+        return first, bisect_left(self._starts, end)

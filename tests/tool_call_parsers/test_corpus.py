@@ -67,7 +67,7 @@ def test_chunks_of_any_size_read_the_same(case):
 
 @each_valid_case
 def test_a_prefix_never_holds_a_call_that_the_whole_does_not(case):
-    step = max(1, len(case.text) // 100)
+    step = max(1, len(case.text) // 80)
     for end in range(0, len(case.text), step):
         for reason in case.prefix_reasons:
             found = calls(parse(case, case.text[:end], reason))

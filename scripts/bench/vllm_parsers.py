@@ -1,0 +1,99 @@
+"""Runs vLLM's own parsers, in vLLM's interpreter: texts in on stdin as JSON, results out on the last line.
+
+Used by the benchmark and by the differential test; imports nothing of this project. The tokenizer is built on
+the spot: bytes, and every marker of every format as a special token, so that no model has to be downloaded.
+"""
+
+# pyright: reportMissingImports=false
+# ruff: noqa: E501 - a table of markers
+
+import json
+import sys
+import time
+
+NAMES = {"phi4_mini": "phi4_mini_json", "mistral_v11": "mistral"}
+MARKERS = [
+    "<tool_call>", "</tool_call>", "<longcat_tool_call>", "</longcat_tool_call>", "<think>", "</think>",
+    "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>",
+    "<｜tool▁sep｜>", "<|python_tag|>", "<|python_start|>", "<|python_end|>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]",
+    "[THINK]", "[/THINK]", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "<|tool_calls_section_begin|>",
+    "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>",
+    "<minimax:tool_call>", "</minimax:tool_call>", "<|tool_call|>", "<tool_calls>", "</tool_calls>",
+    "<start_function_call>", "<end_function_call>", "<escape>", "<|im_end|>", "<｜DSML｜function_calls>",
+    "</｜DSML｜function_calls>", "<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", "<function_calls>", "</function_calls>",
+]  # fmt: skip
+
+
+def build_tokenizer():
+    """Build a tokenizer of bytes and markers."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in MARKERS])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>")
+
+
+def reader(family, tokenizer, tools):
+    """Return a function that parses one text with vLLM's parser of the family."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.tool_parsers import ToolParserManager
+
+    request = ChatCompletionRequest(
+        messages=[{"role": "user", "content": "x"}], model="m", tools=tools, skip_special_tokens=False
+    )
+    build = ToolParserManager.get_tool_parser(NAMES.get(family, family))
+
+    def read(text):
+        return build(tokenizer, request.tools).extract_tool_calls(text, request)
+
+    return read
+
+
+def parsed(read, text):
+    """Return vLLM's calls as ``[name, arguments]``; arguments that are no JSON stay a string."""
+    try:
+        found = read(text)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    calls = []
+    for call in found.tool_calls:
+        try:
+            arguments = json.loads(call.function.arguments)
+        except ValueError:
+            arguments = call.function.arguments
+        calls.append([call.function.name, arguments])
+    return {"calls": calls, "content": found.content}
+
+
+def timed(read, text):
+    """Return the least CPU time of parsing the text, in milliseconds."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        read(text)
+        times.append((time.process_time() - start) * 1e3)
+    return min(times)
+
+
+def main():
+    """Read the request, run the parsers, write the results."""
+    request = json.load(sys.stdin)
+    work = timed if request["mode"] == "time" else parsed
+    tokenizer = build_tokenizer()
+    results = {}
+    for family, texts in request["texts"].items():
+        try:
+            read = reader(family, tokenizer, request["tools"])
+        except Exception as error:
+            print(f"{family}: {error}", file=sys.stderr)
+            continue
+        results[family] = {name: work(read, text) for name, text in texts.items()}
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()

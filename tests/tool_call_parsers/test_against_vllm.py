@@ -1,0 +1,103 @@
+"""Our parsers and vLLM's on every valid case: the same calls, or a deviation listed with its reason."""
+
+import json
+import subprocess
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from tests.tool_call_parsers.cases import GENERIC
+from tests.tool_call_parsers.special_cases import SPECIAL
+from tests.tool_call_parsers.spellings import TOOLS
+
+# ruff: noqa: E501 - a table reads better with one entry a line
+
+HELPER = Path(__file__).parents[2] / "scripts" / "bench" / "vllm_parsers.py"
+
+NOT_COMPARED = {
+    "xml": "vLLM has no such parser",
+    "json": "vLLM has no such parser",
+    "react": "vLLM has no such parser",
+    "gpt_oss": "vLLM's works on token ids of its own vocabulary",
+    "granite": "vLLM's reads Granite 4, which writes hermes blocks",
+    "mistral": "vLLM reads the list only with mistral-common's tokenizer",
+}
+
+DEVIATIONS = [
+    ("*", "draft in a think block*", "a draft is no call: vLLM's tool parser runs it unless a reasoning parser takes it off first"),
+    ("hermes", "closing think tag alone*", "as above"),
+    ("*", "example in *", "an example quoted in code marks is no call"),
+    ("*", "mention in code marks", "a mention is no call; vLLM takes what follows the marker for a name"),
+    ("*pythonic", "content before", "vLLM wants the whole text to be the list; the calls after a sentence are lost"),
+    ("*pythonic", "empty think block", "as above"),
+    ("*pythonic", "end of turn", "as above, for the end-of-turn token"),
+    ("hermes", "end of turn instead of the closing tag", "the body is whole and the turn ended"),
+    ("hermes", "doubled opening tag", "the tag is doubled, the call is clear"),
+    ("hermes", "closing tag forgotten before a sibling", "both bodies are whole; vLLM makes them text"),
+    ("qwen3_coder", "own markers in a value", "vLLM drops the end-of-turn token inside the value"),
+    ("qwen3_coder", "a quoted example", "vLLM cuts the value and makes a parameter of the quotation"),
+    ("qwen3_coder", "two quoted examples", "vLLM runs the second quotation: rm -rf /"),
+    ("qwen3_coder", "quoted parameters", "vLLM makes parameters of the quotation"),
+    ("qwen3_coder", "a* tag mentioned in a value", "vLLM cuts the value"),
+    ("qwen3_coder", "tags mentioned in a sentence", "vLLM calls foo"),
+    ("deepseek_v3*", "multi-line JSON", "vLLM's pattern does not match line breaks; call and text are lost"),
+    ("deepseek_v3*", "section left out", "every call is marked and whole"),
+    ("deepseek_v3*", "stopped at the closing marker", "the body is whole and the turn ended; vLLM loses the text too"),
+    ("deepseek_v*", "a quoted example", "vLLM cuts the value and makes a parameter of the quotation"),
+    ("mistral_v11", "own markers in a value", "vLLM ends the JSON at a marker inside a string and passes on what is no JSON"),
+    ("mistral_v11", "with an id", "vLLM glues the id onto the name"),
+    ("kimi_k2", "own markers in a value", "vLLM drops the end-of-turn token inside the string"),
+    ("kimi_k2", "a bad id", "the name is clear without the prefix and the index"),
+    ("phi4_mini", "typed values", "vLLM stops at the first closing bracket"),
+    ("phi4_mini", "deep nesting", "as above"),
+    ("functiongemma", "64 calls", "vLLM drops bare numbers"),
+    ("functiongemma", "bare numbers", "as above"),
+    ("functiongemma", "typed values", "as above, and of nested values"),
+    ("functiongemma", "deep nesting", "vLLM drops nested values"),
+    ("functiongemma", "value: json_text", "a string between escape markers stays a string"),
+]  # fmt: skip
+
+CASES = [
+    case
+    for case in [*GENERIC, *SPECIAL]
+    if case.valid and case.family not in NOT_COMPARED and "\ud83d" not in case.text
+]
+
+
+def listed(case) -> bool:
+    return any(fnmatch(case.family, family) and fnmatch(case.name, name) for family, name, _ in DEVIATIONS)
+
+
+@pytest.fixture(scope="module")
+def theirs(vllm_python):
+    texts: dict[str, dict[str, str]] = {}
+    for case in CASES:
+        texts.setdefault(case.family, {})[case.name] = case.text
+    request = json.dumps({"mode": "parse", "tools": TOOLS, "texts": texts})
+    result = subprocess.run([vllm_python, HELPER], input=request, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("family", sorted({case.family for case in CASES}))
+def test_vllm_finds_the_same_calls_but_for_the_listed_deviations(theirs, family):
+    differing = {
+        case.name
+        for case in CASES
+        if case.family == family
+        and theirs[family][case.name].get("calls") != [[name, arguments] for name, arguments in case.calls]
+    }
+
+    assert differing <= {case.name for case in CASES if case.family == family and listed(case)}
+
+
+@pytest.mark.vllm
+def test_every_listed_deviation_is_one(theirs):
+    for family, name, reason in DEVIATIONS:
+        matching = [case for case in CASES if fnmatch(case.family, family) and fnmatch(case.name, name)]
+        differing = [
+            case for case in matching
+            if theirs[case.family][case.name].get("calls") != [list(call) for call in case.calls]
+        ]  # fmt: skip
+        assert differing, f"{family}: {name} ({reason}) agrees now: take it off the list"
