@@ -7,6 +7,7 @@ request shares its passes with others.
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +31,9 @@ class EmbeddedEngine:
         max_batch: Most requests computed together; more wait.
         cache_tokens: Most ids whose keys and values are kept for later prompts that begin alike.
         policy_version: Name of the weights in ``folder``.
+        threads: Of the computation; by default all cores but one. OpenMP's threads wait for each other
+            spinning, so taking the last core too makes a pass many times slower as soon as anything else
+            runs: the event loop, tools, sandboxes.
     """
 
     logprobs_kind: LogprobsKind = "raw"
@@ -43,6 +47,7 @@ class EmbeddedEngine:
         max_batch: int = 64,
         cache_tokens: int = 65_536,
         policy_version: str = "0",
+        threads: int | None = None,
     ):
         self._folder = Path(folder)
         self._device = device
@@ -50,6 +55,7 @@ class EmbeddedEngine:
         self._max_batch = max_batch
         self._cache_tokens = cache_tokens
         self._first_version = policy_version
+        self._threads = threads or max(1, (os.cpu_count() or 2) - 1)
         self._name = self._folder.name
         self._loaded: tuple[PackedModel, Scheduler] | None = None
 
@@ -82,6 +88,7 @@ class EmbeddedEngine:
             cache_tokens=self._cache_tokens,
             decode=lambda ids: str(self._tokenizer.decode(ids)),
             policy_version=self._first_version,
+            threads=self._threads,
         )
         return model, scheduler
 

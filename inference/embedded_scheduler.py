@@ -65,6 +65,7 @@ class Scheduler:
         cache_tokens: Most ids whose keys and values are kept for prompts to come.
         decode: Ids to text, needed only where requests have stop strings.
         policy_version: Name of the weights the model holds.
+        threads: Cores this thread computes with.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class Scheduler:
         cache_tokens: int,
         decode: Callable[[list[int]], str],
         policy_version: str,
+        threads: int,
     ):
         self.policy_version = policy_version
+        self._threads = threads
         self._model = model
         self._max_batch = max_batch
         self._decode = decode
@@ -112,6 +115,9 @@ class Scheduler:
         self._cache.clear()
 
     def _run(self) -> None:
+        import torch
+
+        torch.set_num_threads(self._threads)
         while self._wait_for_work():
             try:
                 self._run_jobs()
