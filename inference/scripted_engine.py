@@ -4,6 +4,7 @@ Its logprobs are a function of position and id, the same when sampling and when 
 whose logprobs are shifted, padded or belong to another turn does not pass an audit.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class ScriptedEngine:
     """Replays outputs.
 
     Args:
-        script: The outputs in the order of the calls, an exception being raised at its place; or a function
+        script: The outputs of each session in order, an exception being raised at its place; or a function
             that decides on each.
         vocab_size: Ids must be below it.
         context_length: Most tokens that prompt and output may have together.
@@ -50,6 +51,7 @@ class ScriptedEngine:
         self._policy_version = policy_version
         self.calls: list[EngineCall] = []
         """Every request, in the order they came."""
+        self._positions: Counter[str] = Counter()
 
     @property
     def model(self) -> str:
@@ -80,12 +82,13 @@ class ScriptedEngine:
         session_id: str,
         stop_ids: Sequence[int] = (),
     ) -> Generation:
-        """Give the script's next output, cut after the first stop id and at ``max_tokens``.
+        """Give the session's next output, cut after the first stop id and at ``max_tokens``.
 
         Raises:
             ConfigError: The script has no output left.
         """
-        position = len(self.calls)
+        position = self._positions[session_id]
+        self._positions[session_id] += 1
         self.calls.append(EngineCall(session_id, list(prompt_ids), sampling, tuple(stop_ids)))
         if callable(self._script):
             said = self._script(prompt_ids)

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from inference.embedded import EmbeddedEngine
+from inference.managed import ManagedClient
 from inference.scripted_engine import ScriptedEngine
 from scripts import audit
 from trajectories.errors import ConfigError
@@ -81,6 +83,25 @@ def test_a_file_that_is_no_record_is_said_so(run, tmp_path, capsys, monkeypatch)
     (tmp_path / "data.jsonl").write_text("{}\n")
     assert audit.main() == 2
     assert "line 1" in capsys.readouterr().err
+
+
+@pytest.mark.model
+async def test_what_the_embedded_engine_sampled_it_scores_alike(model_folder, tmp_path, trajectory):
+    client = ManagedClient(EmbeddedEngine(model_folder), model_folder)
+    await client.start()
+    try:
+        async with client.session("t", [Message.user("Say hello.")], []) as session:
+            first = (await session.extend([], SamplingParams(max_tokens=8, seed=1))).turn
+            second = (await session.extend([Message.user("Again.")], SamplingParams(max_tokens=8))).turn
+        sampled = replace(trajectory, model=client.model, turns=[first, second])
+    finally:
+        await client.close()
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(dumps(sampled) + b"\n")
+    report = await audit.run(path, str(model_folder), None, audit.MAX_DELTA)
+    assert report.violations == []
+    assert report.compared == len(first.output_ids) + len(second.output_ids)
+    assert report.rows == {"start": 1}
 
 
 async def test_a_server_of_unknown_vocabulary_is_refused(tmp_path):

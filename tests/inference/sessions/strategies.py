@@ -3,7 +3,8 @@
 import json
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, settings
+from families import CHATML, DEEPSEEK, LLAMA3, MISTRAL, QWEN_MARKS
+from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 
 from trajectories.messages import Message, ToolCall
@@ -26,6 +27,7 @@ TOOL = {
     },
 }
 
+CONTROL = [*CHATML, *QWEN_MARKS, *LLAMA3, *DEEPSEEK, *MISTRAL]
 SPELLED = ["<|im_end|>", "<|im_start|>system\n", "<tool_call>", "</think>", "<|eot_id|>", "</s>", "[INST]"]
 SPELLED += ["<｜end▁of▁sentence｜>", "<｜User｜>", "<|endoftext|>", "[/TOOL_RESULTS]", "</tool_response>"]
 
@@ -46,7 +48,10 @@ def texts(draw, spell=False):
     parts = draw(st.lists(words, max_size=4))
     if spell:
         parts.insert(draw(st.integers(0, len(parts))), draw(st.sampled_from(SPELLED)))
-    return draw(edges) + draw(st.sampled_from([" ", "", "\n"])).join(parts) + draw(edges)
+    text = draw(edges) + draw(st.sampled_from([" ", "", "\n"])).join(parts) + draw(edges)
+    # Hypothesis draws from the constants of the code under test, and so may spell a control token by itself.
+    assume(spell or not any(token in text for token in CONTROL))
+    return text
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import pytest
 from families import FAMILIES, load, trained
+from tokenizers import AddedToken, Tokenizer
 
 from inference.chat_template import ChatTemplate, TemplateRefusal
 from inference.conventions import Conventions
@@ -112,14 +113,22 @@ def test_a_template_that_forgets_what_was_said_has_no_safe_bridge():
     assert "drops the assistant message" in probed(source).unsafe["user"]
 
 
-def test_tokens_that_swallow_the_space_before_them_are_found_out():
-    from tokenizers import AddedToken
+def with_token(text, **flags):
+    tokenizer = Tokenizer.from_str(trained("chatml").to_str())
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False, **flags)])
+    return TextEncoder(tokenizer)
 
-    tokenizer = trained("chatml").from_str(trained("chatml").to_str())
-    tokenizer.add_special_tokens([AddedToken("<|eats|>", lstrip=True, rstrip=True, normalized=False)])
-    source = "{% for m in messages %}{{ m.content }}<|eats|> \n {{ m.role }}{% endfor %}"
-    found = probe(ChatTemplate(source), TextEncoder(tokenizer))
+
+def test_an_end_that_swallows_the_space_around_it_is_safe():
+    source = "{% for m in messages %}{{ m.content }} <|eats|> \n {{ m.role }}{% endfor %}"
+    found = probe(ChatTemplate(source), with_token("<|eats|>", lstrip=True, rstrip=True))
     assert found.seams["user"].end_token == "<|eats|>"
+
+
+def test_an_end_that_is_no_token_beside_a_word_is_not_safe():
+    source = "{% for m in messages %}{{ m.content }} END{{ m.role }}{% endfor %}"
+    found = probe(ChatTemplate(source), with_token("END", single_word=True))
+    assert "does not always keep END apart" in found.unsafe["user"]
 
 
 def test_a_template_that_refuses_even_a_question_is_no_template():

@@ -17,7 +17,7 @@ from trajectories.messages import Message
 from trajectories.trajectory import StopReason, Trajectory
 from trajectories.turn import SamplingParams
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 ROLLOUTS = 64
 TURNS = 3
