@@ -36,6 +36,15 @@ class Conventions:
     parallel_calls: bool = True
     """One assistant message may hold several calls."""
 
+    def __str__(self) -> str:
+        """Return the conventions in words."""
+        return (
+            f"arguments as {self.arguments}, reasoning {self.reasoning}, "
+            + ("parallel calls" if self.parallel_calls else "one call at a time")
+            + ", no content beside calls" * (self.empty_content is None)
+            + ", call ids of nine characters" * self.short_call_ids
+        )
+
     def tell(self, message: Message, safe: Safe) -> MessageDict:
         """Return ``message`` as the template wants it; ``safe`` is applied to all but system messages."""
         match message.role:

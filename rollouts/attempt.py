@@ -5,12 +5,12 @@ rollouts beside it go on.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from backends.base import ToolBackend
 from environments.agent_loop import Transcript, agent_loop
-from environments.base import BaseAgentEnv
+from environments.base import BaseAgentEnv, Prompt
 from environments.reward import Reward, ToolContext
 from environments.workspace import Workspace
 from inference.session import ModelClient
@@ -36,10 +36,6 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
     key = f"{spec.trajectory_id}/{attempt}"
     prompt = env.prompt(spec.item)
     transcript = Transcript(list(prompt.messages))
-    scored: Reward | None = None
-    failure: Failure | None = None
-    clock = time.perf_counter
-    started = conversed = clock()
     workspace = Workspace(world.backend, key, partial(env.setup_workspace, spec.item))
     toolbox = Toolbox(
         env.tools,
@@ -49,42 +45,65 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
         timeout_s=config.tool_timeout_s,
         max_result_chars=config.max_result_chars,
     )
+    result: Reward | RolloutError
+    reward_s = 0.0
+    started = time.perf_counter()
     try:
         async with workspace:
             async with world.client.session(spec.trajectory_id, prompt.messages, toolbox.schemas) as session:
                 await agent_loop(session, transcript, toolbox, env.limits, config.sampling.params(spec.seed))
-            conversed = clock()
-            scored = await env.score(
-                spec.item, transcript, ToolContext(workspace.slot, config.reward_timeout_s)
-            )
+            judged_from = time.perf_counter()
+            context = ToolContext(workspace.slot, config.reward_timeout_s)
+            result = await env.score(spec.item, transcript, context)
+            reward_s = time.perf_counter() - judged_from
     except RolloutError as error:
-        failure = Failure(error.boundary, type(error).__name__, str(error), error.retryable)
-    ended = clock()
+        result = error
+    timings = Timings(
+        setup_s=workspace.setup_s,
+        model_s=sum(turn.model_s for turn in transcript.turns),
+        tools_s=sum(turn.tools_s for turn in transcript.turns),
+        reward_s=reward_s,
+        total_s=time.perf_counter() - started,
+    )
+    return _with_result(_record(spec, attempt, world, prompt, toolbox, transcript, timings), result)
+
+
+def _record(
+    spec: RolloutSpec,
+    attempt: int,
+    world: World,
+    prompt: Prompt,
+    toolbox: Toolbox,
+    transcript: Transcript,
+    timings: Timings,
+) -> Trajectory:
     return Trajectory(
         trajectory_id=spec.trajectory_id,
         group_id=spec.group_id,
         item_key=spec.item_key,
         repetition=spec.repetition,
         attempt=attempt,
-        environment=env.name,
+        environment=world.env.name,
         config_hash=world.config_hash,
         model=world.client.model,
         seed=spec.seed,
         messages=transcript.messages,
         tools=toolbox.schemas,
         turns=transcript.turns,
-        stop_reason=StopReason.ERROR if failure else transcript.stop_reason,
+        stop_reason=transcript.stop_reason,
         ephemeral=prompt.ephemeral,
-        reward=scored.value if scored else None,
-        reward_parts=scored.parts if scored else {},
-        turn_rewards=scored.turn_rewards if scored else [],
-        metrics=scored.metrics if scored else {},
-        error=failure,
-        timings=Timings(
-            setup_s=workspace.setup_s,
-            model_s=sum(turn.model_s for turn in transcript.turns),
-            tools_s=sum(turn.tools_s for turn in transcript.turns),
-            reward_s=max(ended - conversed, 0.0) if scored else 0.0,
-            total_s=ended - started,
-        ),
+        timings=timings,
+    )
+
+
+def _with_result(trajectory: Trajectory, result: Reward | RolloutError) -> Trajectory:
+    if isinstance(result, RolloutError):
+        failure = Failure(result.boundary, type(result).__name__, str(result), result.retryable)
+        return replace(trajectory, stop_reason=StopReason.ERROR, error=failure)
+    return replace(
+        trajectory,
+        reward=result.value,
+        reward_parts=result.parts,
+        turn_rewards=result.turn_rewards,
+        metrics=result.metrics,
     )

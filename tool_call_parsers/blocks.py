@@ -16,7 +16,7 @@ from tool_call_parsers.assembly import Assembly
 from tool_call_parsers.findings import Block, Broken, Fault, Item, Prose, Word
 from tool_call_parsers.prose import Quotes, blanks_before, starts_line
 from tool_call_parsers.schema import ToolSchemas
-from tool_call_parsers.source import Markers, Source, Steps, any_of
+from tool_call_parsers.source import Markers, Source, Steps, any_of, blank_end
 
 
 class BlockFormat(ABC):
@@ -132,7 +132,8 @@ class BlockRun:
         """Everything before was handed over."""
         self._quotes = Quotes(pos)
         self._open: list[_Open] = []
-        self._after_block = False
+        self._block_end = -1
+        """Where the last block ended; a closing marker right after it is doubled and dropped."""
         self._think = form.think if think else None
 
     def steps(self) -> Steps[None]:
@@ -191,7 +192,7 @@ class BlockRun:
             self._out.add(item)
         self._pos = end
         self._quotes.restart(end)
-        self._after_block = True
+        self._block_end = end
 
     def _closer(self, literal: str, start: int, end: int) -> int:
         section = literal in self._form.section_closers
@@ -207,8 +208,9 @@ class BlockRun:
                 self._open[-1].inner.append(fault)
             else:
                 self._commit([fault], end)
-        elif self._after_block and not self._src.text[self._pos : start].strip():
-            self._pos = end
+        elif self._block_end >= 0 and blank_end(self._src.text, self._block_end) >= start:
+            self._prose(start)
+            self._commit([], end)
         return end
 
     def _give_up_open(self, end: int) -> None:
@@ -295,7 +297,8 @@ class BlockRun:
     def _think_closed(self, start: int, end: int) -> Steps[int]:
         """Read a closing marker that nothing opened: the prompt did, so all before it was a draft."""
         after = yield from self._src.past_blank(end)
-        alone = starts_line(self._src.text, start) or "\n" in self._src.text[end:after] or self._src.ended
+        text = self._src.text
+        alone = starts_line(text, start) or "\n" in text[end:after] or after == len(text)
         if not alone or self._out.has_reasoning or self._quotes.closer_at(self._src.text, start):
             return end
         self._out.rewind_to_reasoning(start)

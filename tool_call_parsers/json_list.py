@@ -136,7 +136,7 @@ class Mistral(JsonListParser):
     def render_call(self, call: ToolCall) -> str:
         """Write one element of the list, with the id where it is the model's own."""
         body = {"name": call.name, "arguments": call.arguments}
-        native = {"id": call.id} if not call.id.startswith("call_") else {}
+        native = {} if not call.id or call.id.startswith("call_") else {"id": call.id}
         return json.dumps({**body, **native}, ensure_ascii=False)
 
     def render_result(self, call: ToolCall, content: str) -> str:

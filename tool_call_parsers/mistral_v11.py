@@ -49,7 +49,7 @@ class MistralV11(Parser):
 
     def render_call(self, call: ToolCall) -> str:
         """Write one call, with the id where it is the model's own."""
-        native = "" if call.id.startswith("call_") else f"{_ID}{call.id}"
+        native = "" if not call.id or call.id.startswith("call_") else f"{_ID}{call.id}"
         return f"{_CALL}{call.name}{native}{_ARGS}{json.dumps(call.arguments, ensure_ascii=False)}"
 
     def render_result(self, call: ToolCall, content: str) -> str:

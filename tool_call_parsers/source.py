@@ -22,6 +22,12 @@ Steps = Generator[None, None, T]
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
+def blank_end(text: str, pos: int) -> int:
+    """Return the first position at or after ``pos`` that holds no blank."""
+    found = _BLANK.match(text, pos)
+    return found.end() if found else pos
+
+
 @lru_cache(maxsize=4096)
 def any_of(*literals: str) -> "Markers":
     """Return the set of these literal markers."""

@@ -1,1 +1,1 @@
-"""Rollouts to gradient steps: adapters for trainers, and a reference loop."""
+"""What trainers consume: token rows with advantages."""

@@ -83,9 +83,9 @@ def test_spans_are_where_the_raw_text_stands(case):
     assert len({call.id for call in message.tool_calls}) == len(message.tool_calls)
 
 
-@pytest.mark.parametrize(("family", "least"), [
-    *((family, 15) for family in SPELLINGS),
-    *((family, 40) for family in ("hermes", "qwen3_coder", "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4")),
-])  # fmt: skip
-def test_every_family_has_its_corpus(family, least):
-    assert sum(case.family == family for case in CASES) >= least
+LARGE_CORPUS = {"hermes", "qwen3_coder", "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4"}
+
+
+@pytest.mark.parametrize("family", SPELLINGS)
+def test_every_family_has_its_corpus(family):
+    assert sum(case.family == family for case in CASES) >= (40 if family in LARGE_CORPUS else 15)

@@ -3,9 +3,15 @@
 import json
 from dataclasses import dataclass
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from trajectories.messages import Message, ToolCall
+
+_SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
+many = settings(max_examples=80, deadline=None, suppress_health_check=_SLOW_IS_FINE)
+few = settings(many, max_examples=20)
+"""For real tokenizers, which cost ten times as much."""
 
 TOOL = {
     "type": "function",

@@ -4,18 +4,17 @@ from datetime import datetime
 
 import pytest
 from families import FAMILIES, REAL_FAMILIES, load
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SPELLED, TOOL, conversations
+from strategies import SPELLED, TOOL, conversations, few, many
 
 from inference.bridge import NoBridge, Seam
 from trajectories.messages import Message
 
 NOW = datetime(2026, 5, 6)
+SMALL = pytest.mark.parametrize("family", FAMILIES, ids=str)
+REAL = pytest.mark.parametrize("family", REAL_FAMILIES, ids=str)
 EVERY = pytest.mark.parametrize("family", FAMILIES + REAL_FAMILIES, ids=str)
-bounded = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 
 
 def oracle(loaded, messages, tools):
@@ -37,10 +36,21 @@ def kind_of(step):
     return "tool" if step.new[0].role == "tool" else "user"
 
 
-@EVERY
-@bounded
+@SMALL
+@many
 @given(data=st.data())
 def test_the_bridge_equals_the_templates_own_rendering(family, data):
+    check_bridge(family, data)
+
+
+@REAL
+@few
+@given(data=st.data())
+def test_the_bridge_equals_the_templates_own_rendering_with_real_tokenizers(family, data):
+    check_bridge(family, data)
+
+
+def check_bridge(family, data):
     loaded = load(family)
     tools = [TOOL] if loaded.report.carries_tools else []
     parallel = loaded.report.conventions.parallel_calls
@@ -59,10 +69,21 @@ def test_the_bridge_equals_the_templates_own_rendering(family, data):
             assert seam.end_token not in spoken[spoken.rfind('"command":') :]
 
 
-@EVERY
-@bounded
+@SMALL
+@many
 @given(data=st.data())
 def test_no_text_of_a_user_or_tool_becomes_a_control_token(family, data):
+    check_control(family, data)
+
+
+@REAL
+@few
+@given(data=st.data())
+def test_no_text_of_a_user_or_tool_becomes_a_real_control_token(family, data):
+    check_control(family, data)
+
+
+def check_control(family, data):
     loaded = load(family)
     tools = [TOOL] if loaded.report.carries_tools else []
     parallel = loaded.report.conventions.parallel_calls

@@ -2,16 +2,15 @@
 
 import pytest
 from families import trained
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from strategies import texts
+from strategies import many, texts
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from inference.encoding import TextEncoder
 from trajectories.errors import AlignmentError
 
 KINDS = ["chatml", "qwen", "llama3", "deepseek", "mistral"]
-bounded = settings(max_examples=100, deadline=None)
 
 
 def natural(kind, text):
@@ -24,7 +23,7 @@ def encoders():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@bounded
+@many
 @given(data=st.data())
 def test_harmless_text_keeps_its_natural_ids(encoders, kind, data):
     text = data.draw(texts())
@@ -32,7 +31,7 @@ def test_harmless_text_keeps_its_natural_ids(encoders, kind, data):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@bounded
+@many
 @given(data=st.data())
 def test_a_fragment_continues_as_it_would_in_the_whole_text(encoders, kind, data):
     encoder = encoders[kind]
@@ -43,7 +42,7 @@ def test_a_fragment_continues_as_it_would_in_the_whole_text(encoders, kind, data
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@bounded
+@many
 @given(data=st.data())
 def test_marked_text_never_gives_a_control_token(encoders, kind, data):
     encoder = encoders[kind]
@@ -59,7 +58,7 @@ def test_marked_text_never_gives_a_control_token(encoders, kind, data):
 
 
 @pytest.mark.parametrize("kind", ["chatml", "qwen", "llama3", "deepseek"])
-@bounded
+@many
 @given(data=st.data())
 def test_byte_level_text_decodes_to_itself(encoders, kind, data):
     text = data.draw(texts())

@@ -73,7 +73,8 @@ async def test_a_foreign_end_token_is_kept_and_the_turn_closed_as_the_template_d
     end_of_text = load(BY_NAME["hermes"]).encoder.control["<|endoftext|>"]
     loaded = load(BY_NAME["hermes"])
     files = ModelFiles(loaded.files.tokenizer, stop_ids=frozenset({end_of_text}))
-    client = ManagedClient(ScriptedEngine([ids("bye<|endoftext|>"), ids("x<|im_end|>")]), files)
+    engine = ScriptedEngine([ids("bye<|endoftext|>"), ids("x<|im_end|>")])
+    client = ManagedClient(engine, files, chat_template="hermes")
     await client.start()
     async with client.session("t", ASK, []) as session:
         first = await session.extend([], SAMPLING)

@@ -129,6 +129,7 @@ def test_a_template_that_refuses_even_a_question_is_no_template():
 
 def test_the_report_reads_as_a_list():
     text = str(report("mistral"))
+    assert "tools: rendered; arguments as object, reasoning inline, parallel calls, call ids of nine" in text
     assert "bridge to user: safe, after </s>, holds the tools, holds the system message" in text
     assert "before user messages it rewrites the prompt" in text
     assert "writes the date" in str(report("llama3"))

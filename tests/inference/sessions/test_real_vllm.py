@@ -21,17 +21,21 @@ pytestmark = pytest.mark.vllm
 
 ROLLOUTS = 64
 TURNS = 3
-SAMPLING = SamplingParams(max_tokens=24, temperature=1.0, top_p=1.0)
+SAMPLING = SamplingParams(max_tokens=32, temperature=1.0, top_p=1.0)
 MAX_DELTA = 1e-3
-"""Largest |Δ logprob| that is numeric noise, see `test_the_audit_agrees`."""
+"""Largest |Δ logprob| that is numeric noise.
 
-EXAMPLE = '<tool_call>\n{"name": "terminal", "arguments": {"command": "%s"}}\n</tool_call>'
+In float32, sampling in batches of changing size and scoring in one piece differed by 4.9e-5 at most over
+12,657 tokens (mean 5e-6), since sums are taken in another order. A token that is shifted or was sampled on
+another prefix differs by about 1. The bound is twenty times the noise.
+"""
+
 OPENING = [
     Message.system("You work in a terminal. Answer with one tool call."),
     Message.user("Make a folder called src."),
-    Message.assistant(EXAMPLE % "mkdir src"),
-    Message.user("Which files are there?"),
-    Message.assistant(EXAMPLE % "ls"),
+    Message.assistant(
+        '<tool_call>\n{"name": "terminal", "arguments": {"command": "mkdir src"}}\n</tool_call>'
+    ),
 ]
 TASKS = ["Make a folder called build.", "Write zebra into x1.log.", "Count the lines of a.txt.", "Say hello."]
 
