@@ -91,7 +91,7 @@ class SglangGenerate:
 
 def _request(ids: Sequence[int], params: dict[str, Any], **more: Any) -> bytes:
     return msgspec.json.encode(
-        {"input_ids": list(ids), "sampling_params": params, "return_logprob": True} | more
+        {"input_ids": ids[:], "sampling_params": params, "return_logprob": True} | more
     )
 
 

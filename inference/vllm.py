@@ -162,7 +162,7 @@ class VllmCustom:
         self, model: str, prompt_ids: Sequence[int], sampling: SamplingParams, stop_ids: Sequence[int]
     ) -> bytes:
         """See `WireFormat.ask`."""
-        prompt = {"prompt_token_ids": list(prompt_ids)}
+        prompt = {"prompt_token_ids": prompt_ids[:]}
         return msgspec.json.encode({"prompt": prompt} | sampling_fields(sampling, stop_ids))
 
     def read(self, body: bytes) -> Generation:
@@ -183,11 +183,11 @@ class VllmCustom:
 
 
 def _token_request(model: str, ids: Sequence[int], sampling: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({"model": model, "token_ids": list(ids), "sampling_params": sampling})
+    return msgspec.json.encode({"model": model, "token_ids": ids[:], "sampling_params": sampling})
 
 
 def _text_request(model: str, ids: Sequence[int], sampling: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({"model": model, "prompt": list(ids), "return_token_ids": True} | sampling)
+    return msgspec.json.encode({"model": model, "prompt": ids[:], "return_token_ids": True} | sampling)
 
 
 def _scores(prompt_logprobs: _PromptLogprobs | None, token_ids: Sequence[int]) -> list[float | None]:

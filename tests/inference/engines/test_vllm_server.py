@@ -19,7 +19,7 @@ VOCABULARY = 49152
 END_OF_TURN = 2
 
 NUMERIC_NOISE = 1e-3
-"""Bound of |Δ logprob| between two float32 implementations; the largest seen over 2,000 ids was 9e-5."""
+"""Bound of |Δ logprob| between two float32 implementations; the largest seen over 1,036 ids was 5e-5."""
 
 TEXTS = [
     "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n",
