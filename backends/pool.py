@@ -272,6 +272,8 @@ class Pool(ToolBackend):
         self._warm.clear()
         await asyncio.gather(*(self._destroy(machine) for machine in machines))
         await self._maker.close()
+        for _ in range(self._limits.max_creating):
+            self._creating.release()
 
     def _check_open(self) -> None:
         if not self._started:

@@ -65,15 +65,15 @@ is_doomed() {
 
 # Kills a shell and everything its running command started, and looks again until nothing is left. What breeds
 # faster than that is ended with all the rest of the sandbox, in one system call that no fork can outrun.
-sweep() { # name shell token elapsed_ticks spared...
-    local name=$1 shell=$2 token=$3 elapsed=$4 last=0 spared now born doomed process fresh round broods=0
+sweep() { # name shell elapsed_ticks spared...
+    local name=$1 shell=$2 elapsed=$3 last spared now born doomed process fresh round broods=0
     local -a parent started seen
-    shift 4
+    shift 3
     spared=" $* "
     read -r now _ </proc/uptime
     born=$((10#${now/./} - elapsed))
-    read -r now last <"/run/lachesis/$name.start"
-    [[ $now == "$token" && $last =~ ^[0-9]+$ ]] || last=0
+    read -r _ last <"/run/lachesis/$name.env"
+    [[ $last =~ ^[0-9]+$ ]] || last=0
     kill -KILL "$shell"
     for ((round = 0; round < 600 && broods < 8; round++)); do
         scan
