@@ -213,11 +213,8 @@ class Shell:
         self._warden.watch(run.finished)
         self._run = run
         flags = ("s" if stdin else "") + ("m" if marks else "-")
-        self._write(
-            f"{self._key}.{self._pid} {flags}\0{code}\0{'' if stdin else nonce + chr(0)}".encode(
-                errors="replace"
-            )
-        )
+        request = f"{self._key}.{self._pid} {flags}\0{code}\0" + ("" if stdin else f"{nonce}\0")
+        self._write(request.encode(errors="replace"))
         return run
 
     async def _send(self, stdin: Iterable[bytes], run: Run) -> None:

@@ -35,10 +35,10 @@ scan() {
 }
 
 # Whether process $1 began after the command did. Ticks are coarse (10 ms): near the start, process ids decide,
-# which only ever grow within such a short time, save for one wrap.
+# which only grow within such a short time, save for one wrap.
 is_new() {
-    local age=$((started[$1] - born)) later=$((($1 - last + 4194304) % 4194304))
-    ((age > 5 || (age >= -5 && later > 0 && later < 2097152)))
+    local age=$((started[$1] - born)) later=$((($1 - last + pid_max) % pid_max))
+    ((age > 5 || (age >= -5 && later > 0 && later < pid_max / 2)))
 }
 
 # Whether process $1 was started by the swept shell's command. A daemon has lost its parents; then its environment
@@ -104,6 +104,7 @@ end_all() {
 }
 
 ulimit -c 0
+read -r pid_max </proc/sys/kernel/pid_max
 for limit in "$@"; do ulimit ${limit/=/ }; done
 say - up
 while IFS=' ' read -r -d '' token verb arguments; do
