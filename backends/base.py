@@ -90,7 +90,8 @@ class Slot(ABC):
             timeout_s: Limit on running, in seconds; waiting for the shell does not count.
             stdin: Bytes on standard input; None is an empty input.
             env: Variables for this command alone.
-            user: User inside the sandbox; None is its default one.
+            user: User inside the sandbox; None is its default one. A backend whose sandboxes have one user
+                raises `ValueError`.
             shell: Name of the shell.
             isolated: Run in a subshell, so that the shell keeps nothing of the command.
             merge_stderr: Write both channels to ``stdout``, in order.

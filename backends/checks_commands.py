@@ -183,6 +183,12 @@ async def a_variable_that_cannot_exist_is_refused(slot: Slot) -> None:
 
 
 @on_slot
+async def a_command_can_run_as_another_user(slot: Slot) -> None:
+    result = await slot.exec("id -u", user="65534")
+    expect(result.stdout, "65534\n")
+
+
+@on_slot
 async def an_isolated_command_leaves_nothing_in_the_shell(slot: Slot) -> None:
     result = await slot.exec("cd /tmp; export A=1; f() { :; }; exit 5", isolated=True)
     expect(result.exit_code, 5)

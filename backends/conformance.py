@@ -23,11 +23,14 @@ CHECKS: list[Check] = [
     for check in collected(module)
 ]
 
+ONE_USER = "a sandbox has one user: its first process must be able to end whatever the agent starts"
+
 GAPS: Mapping[str, Mapping[str, str]] = {
     "local": {
+        "a_command_can_run_as_another_user": ONE_USER,
         "memory_of_all_processes_together_is_bounded": "needs a memory cgroup; each process is bounded alone",
     },
-    "docker": {},
+    "docker": {"a_command_can_run_as_another_user": ONE_USER},
 }
 """Checks that a kind of backend is known to fail, with the reason."""
 

@@ -62,9 +62,7 @@ class DockerSandbox(Sandbox):
         self._link = link
 
     @override
-    async def open_shell(self, name: str, user: str | None, receive: Receive) -> Link:
-        if user is not None:
-            raise ValueError("a sandbox has one user; choose it with the backend's `user` option")
+    async def open_shell(self, name: str, receive: Receive) -> Link:
         request = {
             "AttachStdin": True,
             "AttachStdout": True,

@@ -8,17 +8,14 @@ exec 200<&0 201>&1 202>&2 203>&3 0</dev/null 1>/dev/null 2>/dev/null 3>&-
 IFS= read -r -d '' -u 200 loop
 IFS= read -r -d '' -u 200 key || exit
 bootstrap='IFS= read -r -u 199 __key; IFS= read -r -d "" -u 199 __program; eval "$__program"'
-files=/run/lachesis/$1
-snapshot=$files.env
-[[ $1 != control ]] || snapshot= # the control shell must not read back what others may write
-trap : HUP INT QUIT TERM         # a handler, unlike ignoring, is not inherited by the shell
+file=/run/lachesis/$1.env keep=keep
+[[ $1 != control ]] || keep=                     # the control shell must not read back what others may write
+trap : HUP INT QUIT TERM                         # a handler, unlike ignoring, is not inherited by the shell
 while :; do
-    if [[ -s $snapshot ]]; then
-        (exec -c bash --noprofile --norc -c "$bootstrap" bash "$files" "$snapshot" 199<<<"$key"$'\n'"$loop")
+    if [[ $keep && -s $file ]]; then
+        (exec -c bash --noprofile --norc -c "$bootstrap" bash "$file" "$keep" 199<<<"$key"$'\n'"$loop")
     else
-        bash --noprofile --norc -c "$bootstrap" bash "$files" "$snapshot" 199<<<"$key"$'\n'"$loop"
+        bash --noprofile --norc -c "$bootstrap" bash "$file" "$keep" 199<<<"$key"$'\n'"$loop"
     fi
-    code=$? token=
-    read -r token _ <"$files.start"
-    printf '\n%s exit %d %s\n' "$key" "$code" "$token" >&203
+    printf '\n%s exit %d\n' "$key" "$?" >&203
 done

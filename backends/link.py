@@ -47,7 +47,7 @@ class Sandbox(ABC):
     """Every directory besides the workspace that the sandbox can write."""
 
     @abstractmethod
-    async def open_shell(self, name: str, user: str | None, receive: Receive) -> Link:
+    async def open_shell(self, name: str, receive: Receive) -> Link:
         """Start a process that evaluates `BOOTSTRAP`, and return its streams.
 
         Its first argument is ``name``, its environment has ``LACHESIS_SHELL=name``, and its descriptor 3 is

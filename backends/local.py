@@ -16,6 +16,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from backends.finish import finish
 from backends.link import BOOTSTRAP, Link, Receive, Sandbox, program
 from backends.maker import Maker
 from backends.pipes import PipeLink
@@ -93,26 +94,26 @@ class LocalSandbox(Sandbox):
             await warden.attach(sandbox.link, limits.start_timeout_s)
             sandbox.root = Path(f"/proc/{_only_child(_only_child(process.pid))}/root")
         except BaseException:
-            await sandbox.destroy()
+            await finish(sandbox.destroy())
             raise
         return sandbox
 
     @override
-    async def open_shell(self, name: str, user: str | None, receive: Receive) -> Link:
-        if user is not None:
-            raise ValueError("a local sandbox has one user; use the docker backend to choose another")
+    async def open_shell(self, name: str, receive: Receive) -> Link:
         answer = await self._warden.ask("open", name, records=(BOOTSTRAP,))
         if answer != "opened":
             raise SandboxDied("the sandbox has no room for another shell")
-        paths = [self.root / "run/lachesis" / f"{name}.{stream}" for stream in ("in", "out", "err")]
+        fds = list[int]()
         try:
-            fds = [os.open(path, _open_mode(path) | os.O_NONBLOCK | os.O_NOFOLLOW) for path in paths]
-            for path in paths:
+            for stream, mode in (("in", os.O_WRONLY), ("out", os.O_RDONLY), ("err", os.O_RDONLY)):
+                path = self.root / "run/lachesis" / f"{name}.{stream}"
+                fds.append(os.open(path, mode | os.O_NONBLOCK | os.O_NOFOLLOW))
                 path.unlink()
         except OSError as error:
+            for fd in fds:
+                os.close(fd)
             raise SandboxDied(f"the sandbox ended while a shell was opened: {error}") from error
-        stdin, stdout, stderr = fds
-        return PipeLink(stdin, stdout, stderr, receive)
+        return PipeLink(*fds, receive=receive)
 
     @override
     async def destroy(self) -> None:
@@ -232,10 +233,6 @@ def _environment(passed: list[Path]) -> list[str]:
 
 def _only_child(pid: int) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
-
-
-def _open_mode(path: Path) -> int:
-    return os.O_WRONLY if path.suffix == ".in" else os.O_RDONLY
 
 
 async def _exited(process: "subprocess.Popen[bytes]") -> None:

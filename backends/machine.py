@@ -1,9 +1,11 @@
 """A running sandbox with its shells, independent of who leases it."""
 
 import asyncio
+import re
 import shlex
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -13,9 +15,12 @@ from backends.link import STDERR, Sandbox
 from backends.output import Capture
 from backends.shell import Run, Shell
 from backends.warden import Warden
-from trajectories.errors import SandboxError
+from trajectories.errors import SandboxDied, SandboxError
 
+PING_TIMEOUT_S = 5.0
 RESET_TIMEOUT_S = 30.0
+
+_SHELL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 PROOF = """
 shopt -s dotglob nullglob
@@ -67,12 +72,17 @@ class Machine:
             for name in ("control", "main"):
                 group.create_task(self.shell(name).open())
 
-    def shell(self, name: str, user: str | None = None) -> Shell:
-        """Return a shell by name; it is opened when it first runs something."""
-        name = name if user is None else f"{name}@{user}"
+    def shell(self, name: str) -> Shell:
+        """Return a shell by name; it is opened when it first runs something.
+
+        Raises:
+            ValueError: A name that is not made of letters, digits, ``_`` and ``-``.
+        """
+        if not _SHELL_NAME.fullmatch(name):
+            raise ValueError(f"shell: {name!r} is not made of letters, digits, '_' and '-'")
         if name not in self._shells:
             self._shells[name] = Shell(
-                name, self.warden, lambda receive: self.sandbox.open_shell(name, user, receive)
+                name, self.warden, lambda receive: self.sandbox.open_shell(name, receive)
             )
         return self._shells[name]
 
@@ -105,7 +115,12 @@ class Machine:
 
     async def alive(self) -> bool:
         """Ask the sandbox whether it still works."""
-        return self.warden.cause is None and await self.warden.ask("ping", timeout_s=2.0) == "pong"
+        with suppress(SandboxDied):
+            return (
+                self.warden.cause is None
+                and await self.warden.ask("ping", timeout_s=PING_TIMEOUT_S) == "pong"
+            )
+        return False
 
     async def reset(self) -> None:
         """End every process, empty every directory, and have a fresh control shell prove both.

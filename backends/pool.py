@@ -7,7 +7,7 @@ coming back), its sandbox and its place in the queue are given back.
 
 import asyncio
 import logging
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +71,7 @@ class Pool(ToolBackend):
         self._creating = asyncio.Semaphore(limits.max_creating)
         self._next_creation = 0.0
         self._warm: dict[str | None, deque[_Idle]] = defaultdict(deque)
+        self._filling: Counter[str | None] = Counter()
         self._wanted: dict[str | None, int] = {None: limits.warm}
         self._kept: dict[str, _Idle] = {}
         self._leased: dict[ShellSlot, str | None] = {}
@@ -113,7 +114,7 @@ class Pool(ToolBackend):
         return await asyncio.gather(*runs, return_exceptions=True)
 
     async def prefetch(self, image: str | None, count: int) -> None:
-        """Keep ``count`` slots of an image warm from now on, and wait until they are."""
+        """Keep ``count`` slots of an image warm from now on; make those that nobody is making yet."""
         self._wanted[image] = count
         await self._refill(image)
 
@@ -123,23 +124,25 @@ class Pool(ToolBackend):
         try:
             async with asyncio.timeout(limit_s):
                 await self._places.acquire()
+                self.metrics.waiting.add(monotonic() - asked)
+                try:
+                    machine = await self._take(task_id, image)
+                except BaseException:
+                    self._places.release()
+                    raise
         except TimeoutError:
-            message = f"all {self._limits.max_slots} slots stayed in use for {limit_s:g} s"
-            raise CapacityExceeded(message) from None
-        try:
-            self.metrics.waiting.add(monotonic() - asked)
-            self._check_open()
-            machine = await self._take_kept(task_id) or await self._take_warm(image)
-            if machine is None:
-                machine = await self._create(image)
-        except BaseException:
-            self._places.release()
-            raise
+            busy = f"{len(self._leased)} of {self._limits.max_slots} slots are leased"
+            raise CapacityExceeded(f"no slot within {limit_s:g} s; {busy}") from None
         slot = ShellSlot(task_id, machine)
         self._leased[slot] = image
         self._chore(self._refill(image))
         self.metrics.acquiring.add(monotonic() - asked)
         return slot
+
+    async def _take(self, task_id: str, image: str | None) -> Machine:
+        self._check_open()
+        kept_or_warm = await self._take_kept(task_id) or await self._take_warm(image)
+        return kept_or_warm or await self._create(image)
 
     async def _take_kept(self, task_id: str) -> Machine | None:
         idle = self._kept.pop(task_id, None)
@@ -156,11 +159,10 @@ class Pool(ToolBackend):
         try:
             if await idle.machine.alive():
                 return idle.machine
-        except SandboxError:
-            self.metrics.found_dead += 1
         except BaseException:
             await self._destroy(idle.machine)
             raise
+        self.metrics.found_dead += 1
         await self._destroy(idle.machine)
         return None
 
@@ -226,11 +228,12 @@ class Pool(ToolBackend):
 
     async def _refill(self, image: str | None) -> None:
         """Make warm slots until there are as many as wanted."""
-        while not self._stopped and len(self._warm[image]) < self._wanted.get(image, 0):
-            machine = await self._create(image)
-            if self._stopped or len(self._warm[image]) >= self._wanted.get(image, 0):
-                await self._destroy(machine)
-                return
+        while len(self._warm[image]) + self._filling[image] < self._wanted.get(image, 0):
+            self._filling[image] += 1
+            try:
+                machine = await self._create(image)
+            finally:
+                self._filling[image] -= 1
             self._warm[image].append(_Idle(machine, monotonic()))
 
     async def _discard_idle(self) -> None:
@@ -239,7 +242,7 @@ class Pool(ToolBackend):
             oldest = monotonic() - self._limits.max_idle_s
             for task_id in [task for task, idle in self._kept.items() if idle.since < oldest]:
                 await self._destroy(self._kept.pop(task_id).machine)
-            for image, queue in self._warm.items():
+            for image, queue in list(self._warm.items()):
                 while queue and queue[0].since < oldest:
                     await self._destroy(queue.popleft().machine)
                 self._chore(self._refill(image))
@@ -272,6 +275,8 @@ class Pool(ToolBackend):
         self._warm.clear()
         await asyncio.gather(*(self._destroy(machine) for machine in machines))
         await self._maker.close()
+        for _ in range(self._limits.max_creating):
+            self._creating.release()
 
     def _check_open(self) -> None:
         if not self._started:

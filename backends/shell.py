@@ -32,7 +32,6 @@ Ending = Literal["ended", "exited", "lost", "timed_out", "failed"]
 class Run:
     """One command on its way."""
 
-    token: str
     nonce: str
     mark: bytes
     """What ends each output; empty where the link is in order and needs no mark."""
@@ -98,7 +97,6 @@ class Shell:
         self._lock = asyncio.Lock()
         self._link: Link | None = None
         self._key = ""
-        self._count = 0
         self._pid = 0
         self._ready = False
         self._returning: Future[None] | None = None
@@ -190,10 +188,8 @@ class Shell:
         self, code: str, captures: tuple[Capture, Capture], stdin: bool, on_output: OnOutput | None
     ) -> Run:
         assert self._link is not None
-        self._count += 1
         nonce, marks = secrets.token_urlsafe(9), not self._link.in_order
         run = Run(
-            token=str(self._count),
             nonce=nonce,
             mark=nonce.encode() if marks else b"",
             captures={STDOUT: captures[0], STDERR: captures[1]},
@@ -216,8 +212,9 @@ class Shell:
         self._warden.side.expect(nonce, ended)
         self._warden.watch(run.finished)
         self._run = run
-        head = (self._key, "stream" if stdin else "none", "marks" if marks else "plain", run.token)
-        self._write(f"{' '.join(head)}\0{code}\0{'' if stdin else nonce + chr(0)}".encode(errors="replace"))
+        flags = ("s" if stdin else "") + ("m" if marks else "-")
+        request = f"{self._key}.{self._pid} {flags}\0{code}\0" + ("" if stdin else f"{nonce}\0")
+        self._write(request.encode(errors="replace"))
         return run
 
     async def _send(self, stdin: Iterable[bytes], run: Run) -> None:
@@ -241,7 +238,7 @@ class Shell:
         self._ready = False
         elapsed_ticks = int((monotonic() - run.started) * 100) + 1
         spared = others | self.pids - {self._pid}
-        await self._warden.ask("sweep", self.name, self._pid, run.token, elapsed_ticks, *spared)
+        await self._warden.ask("sweep", self.name, self._pid, elapsed_ticks, *spared)
 
     async def _came_back(self) -> bool:
         """Wait until the keeper has started a shell; False if the keeper is gone."""
@@ -274,7 +271,7 @@ class Shell:
             self.pids = {self._pid, int(words[2])}
             self._ready = True
             self._tell_returning()
-        elif self._run is not None and self._run.ending is None and self._run.token == words[-1]:
+        elif self._run is not None and self._run.ending is None:
             self._ready = False
             self._run.exit_code = int(words[1])
             self._run.finish("exited")

@@ -58,10 +58,12 @@ class ShellSlot(Slot):
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
         machine = self.machine
+        if user is not None:
+            raise ValueError("user: a sandbox has one user; choose it with the backend's options")
         if "\0" in command:
             return ExecutionResult("", "bash: a command cannot contain a NUL byte\n", 126)
         run = await machine.run(
-            machine.shell(shell, user),
+            machine.shell(shell),
             compose(command, stdin, env or {}, isolated, merge_stderr),
             timeout_s=timeout_s,
             stdin=None if stdin is None else chunks(stdin),

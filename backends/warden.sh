@@ -35,10 +35,10 @@ scan() {
 }
 
 # Whether process $1 began after the command did. Ticks are coarse (10 ms): near the start, process ids decide,
-# which only ever grow within such a short time, save for one wrap.
+# which only grow within such a short time, save for one wrap.
 is_new() {
-    local age=$((started[$1] - born)) later=$((($1 - last + 4194304) % 4194304))
-    ((age > 5 || (age >= -5 && later > 0 && later < 2097152)))
+    local age=$((started[$1] - born)) later=$((($1 - last + pid_max) % pid_max))
+    ((age > 5 || (age >= -5 && later > 0 && later < pid_max / 2)))
 }
 
 # Whether process $1 was started by the swept shell's command. A daemon has lost its parents; then its environment
@@ -65,15 +65,15 @@ is_doomed() {
 
 # Kills a shell and everything its running command started, and looks again until nothing is left. What breeds
 # faster than that is ended with all the rest of the sandbox, in one system call that no fork can outrun.
-sweep() { # name shell token elapsed_ticks spared...
-    local name=$1 shell=$2 token=$3 elapsed=$4 last=0 spared now born doomed process fresh round broods=0
+sweep() { # name shell elapsed_ticks spared...
+    local name=$1 shell=$2 elapsed=$3 last spared now born doomed process fresh round broods=0
     local -a parent started seen
-    shift 4
+    shift 3
     spared=" $* "
     read -r now _ </proc/uptime
     born=$((10#${now/./} - elapsed))
-    read -r now last <"/run/lachesis/$name.start"
-    [[ $now == "$token" && $last =~ ^[0-9]+$ ]] || last=0
+    read -r _ last <"/run/lachesis/$name.env"
+    [[ $last =~ ^[0-9]+$ ]] || last=0
     kill -KILL "$shell"
     for ((round = 0; round < 600 && broods < 8; round++)); do
         scan
@@ -104,6 +104,7 @@ end_all() {
 }
 
 ulimit -c 0
+read -r pid_max </proc/sys/kernel/pid_max
 for limit in "$@"; do ulimit ${limit/=/ }; done
 say - up
 while IFS=' ' read -r -d '' token verb arguments; do

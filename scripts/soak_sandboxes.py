@@ -27,7 +27,7 @@ from backends.reaper import orphans, reap
 from backends.registry import parse_options
 
 MARKS = 30_000
-"""A soak is recognized on the host by a number: how long its processes sleep, and their limit of processes."""
+"""A soak is known on the host by a number: how long its processes sleep, and how many it may have."""
 
 SETTLED_S = 5.0
 SETTLE_TIMEOUT_S = 60.0
