@@ -8,7 +8,7 @@ demo: setup  ## the main job on a small real model: about 10 minutes on 2 cores
 		--model.path "$$($(BIN)/python scripts/fetch_model.py)"
 
 test: setup  ## what needs a model, vLLM or Docker that isn't there is skipped, with the way to get it
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup
 
 lint: setup
 	$(BIN)/ruff check .

@@ -1,7 +1,4 @@
-"""Shared fixtures: the real model and the real server, where this machine has them.
-
-On CI a missing one fails the tests that need it; elsewhere they are skipped with the way to get it.
-"""
+"""Shared fixtures: the real model and the real server, where this machine has them."""
 
 import os
 from pathlib import Path
@@ -9,12 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.fetch_model import NAME, default_cache, is_intact
-
-
-def _unavailable(reason: str):
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
+from tests.real_parts import unavailable
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +14,7 @@ def model_folder() -> Path:
     """Folder of SmolLM2-135M-Instruct."""
     folder = default_cache() / NAME
     if not is_intact(folder):
-        _unavailable(f"{folder} is missing or damaged; run: python scripts/fetch_model.py")
+        unavailable(f"{folder} is missing or damaged; run: python scripts/fetch_model.py")
     return folder
 
 
@@ -31,6 +23,5 @@ def vllm_url() -> str:
     """Base URL of a vLLM server that serves the folder of ``model_folder``."""
     url = os.environ.get("LACHESIS_TEST_VLLM_URL")
     if not url:
-        _unavailable("LACHESIS_TEST_VLLM_URL is not set; run: .ci/vllm start")
-    assert url
+        unavailable("LACHESIS_TEST_VLLM_URL is not set; run: .ci/vllm start")
     return url.rstrip("/")

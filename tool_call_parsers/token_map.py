@@ -61,7 +61,7 @@ class TokenMap:
     def _piece(self, text: str) -> str:
         """Return the text that the pending ids add.
 
-        One id of whole characters mostly reads the same alone, and a tokenizer can keep the text of single ids.
+        One id of whole characters mostly reads the same alone, and a tokenizer can keep that text.
         """
         if len(self._pending) == 1:
             alone = self._tokenizer.decode(self._pending)

@@ -2,10 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.real_parts import unavailable
+
 DOCKER_SOCKET = Path("/var/run/docker.sock")
 
 
 @pytest.fixture(autouse=True)
 def _docker_engine(request):
     if request.node.get_closest_marker("docker") and not DOCKER_SOCKET.exists():
-        pytest.skip("no Docker engine here; .ci/docker starts one and makes the test image")
+        unavailable("no Docker engine here; .ci/docker starts one and makes the test image")

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.real_parts import unavailable
+
 
 @pytest.fixture(scope="session")
 def vllm_python() -> Path:
-    """The interpreter that ``LACHESIS_VLLM_PYTHON`` names; the tests that need it are skipped without."""
+    """The interpreter that ``LACHESIS_VLLM_PYTHON`` names; see `unavailable` where it names none."""
     named = os.environ.get("LACHESIS_VLLM_PYTHON")
     if not named:
-        pytest.skip("set LACHESIS_VLLM_PYTHON to the python of a vLLM installation")
+        unavailable("set LACHESIS_VLLM_PYTHON to the python of a vLLM installation")
     return Path(named)

@@ -1,7 +1,8 @@
 from pathlib import Path
 
 import pytest
-from tiny_model import save_tiny_model
+
+from tests.inference.engines.tiny_model import save_tiny_model
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,10 @@ import sys
 from contextlib import asynccontextmanager
 
 import pytest
-from tiny_model import CONTEXT, VOCABULARY, save_tiny_model
 
 from inference.embedded import EmbeddedEngine
 from inference.packed_model import PackedModel
+from tests.inference.engines.tiny_model import CONTEXT, VOCABULARY, save_tiny_model
 from trajectories.errors import ConfigError, ContextOverflow, ModelError
 from trajectories.turn import PolicySpan, SamplingParams
 

@@ -1,9 +1,8 @@
 """Sessions of a managed client over an engine that says what it is told to."""
 
-from families import FAMILIES, load
-
 from inference.managed import ManagedClient
 from inference.scripted_engine import ScriptedEngine
+from tests.inference.sessions.families import FAMILIES, load
 from trajectories.messages import Message
 from trajectories.turn import SamplingParams
 

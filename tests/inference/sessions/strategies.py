@@ -3,10 +3,10 @@
 import json
 from dataclasses import dataclass
 
-from families import CHATML, DEEPSEEK, LLAMA3, MISTRAL, QWEN_MARKS
 from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 
+from tests.inference.sessions.families import CHATML, DEEPSEEK, LLAMA3, MISTRAL, QWEN_MARKS
 from trajectories.messages import Message, ToolCall
 
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]

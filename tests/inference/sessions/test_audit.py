@@ -4,11 +4,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from driving import ASK, CALL, SAMPLING, client_of, result
-from strategies import TOOL
 
 from inference.audit import audit
 from inference.scripted_engine import ScriptedEngine
+from tests.inference.sessions.driving import ASK, CALL, SAMPLING, client_of, result
+from tests.inference.sessions.strategies import TOOL
 from trajectories.errors import ModelError
 from trajectories.messages import Message
 from trajectories.trajectory import StopReason, Trajectory

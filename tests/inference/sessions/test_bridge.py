@@ -3,12 +3,12 @@
 from datetime import datetime
 
 import pytest
-from families import FAMILIES, REAL_FAMILIES, load
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SPELLED, TOOL, conversations, few, many
 
 from inference.bridge import NoBridge, Seam
+from tests.inference.sessions.families import FAMILIES, REAL_FAMILIES, load
+from tests.inference.sessions.strategies import SPELLED, TOOL, conversations, few, many
 from trajectories.messages import Message
 
 NOW = datetime(2026, 5, 6)

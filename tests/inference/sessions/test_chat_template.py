@@ -4,11 +4,11 @@ import json
 from datetime import datetime
 
 import pytest
-from families import FAMILIES, REAL_FAMILIES, load, trained
-from strategies import TOOL
 
 from inference.chat_template import ChatTemplate, TemplateRefusal, shipped_template, template_source
 from inference.model_files import load_model_files
+from tests.inference.sessions.families import FAMILIES, REAL_FAMILIES, load, trained
+from tests.inference.sessions.strategies import TOOL
 from trajectories.errors import ConfigError
 from trajectories.hermes_codec import render_assistant, render_tools
 from trajectories.messages import Message, ToolCall

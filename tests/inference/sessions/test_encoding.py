@@ -1,13 +1,13 @@
 """Text to ids: natural where it is harmless, and never a control token that nobody but the template wrote."""
 
 import pytest
-from families import trained
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import many, texts
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from inference.encoding import TextEncoder
+from tests.inference.sessions.families import trained
+from tests.inference.sessions.strategies import many, texts
 from trajectories.errors import AlignmentError
 
 KINDS = ["chatml", "qwen", "llama3", "deepseek", "mistral"]

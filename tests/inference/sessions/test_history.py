@@ -3,14 +3,14 @@
 from datetime import datetime
 
 import pytest
-from driving import ASK, BY_NAME, CALL, SAMPLING, client_of, ids, result, said
-from families import load
-from strategies import TOOL
 
 from inference.bridge import NoBridge
 from inference.managed import ManagedClient
 from inference.model_files import ModelFiles
 from inference.scripted_engine import ScriptedEngine
+from tests.inference.sessions.driving import ASK, BY_NAME, CALL, SAMPLING, client_of, ids, result, said
+from tests.inference.sessions.families import load
+from tests.inference.sessions.strategies import TOOL
 from trajectories.errors import ConfigError
 from trajectories.messages import Message
 from trajectories.rows import token_rows

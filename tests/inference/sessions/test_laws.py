@@ -4,14 +4,14 @@ import asyncio
 from datetime import datetime
 
 import pytest
-from driving import BY_NAME
-from families import FAMILIES, REAL_FAMILIES, load
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import TOOL, compact, conversations, few, many, texts
 
 from inference.managed import ManagedClient
 from inference.scripted_engine import ScriptedEngine, scripted_logprob
+from tests.inference.sessions.driving import BY_NAME
+from tests.inference.sessions.families import FAMILIES, REAL_FAMILIES, load
+from tests.inference.sessions.strategies import TOOL, compact, conversations, few, many, texts
 from trajectories.messages import Message
 from trajectories.rows import token_rows
 from trajectories.turn import SamplingParams

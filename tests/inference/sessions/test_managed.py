@@ -4,13 +4,13 @@ import asyncio
 from datetime import datetime
 
 import pytest
-from driving import ASK, BY_NAME, CALL, SAMPLING, client_of, ids, result, said
-from families import load
-from strategies import TOOL
 
 from inference.managed import ManagedClient
 from inference.model_files import ModelFiles
 from inference.scripted_engine import ScriptedEngine, scripted_logprob
+from tests.inference.sessions.driving import ASK, BY_NAME, CALL, SAMPLING, client_of, ids, result, said
+from tests.inference.sessions.families import load
+from tests.inference.sessions.strategies import TOOL
 from trajectories.errors import ConfigError, ContextOverflow, ModelError
 from trajectories.messages import Message
 from trajectories.rows import token_rows

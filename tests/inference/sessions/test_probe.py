@@ -1,13 +1,13 @@
 """What the probe finds out about each family's template."""
 
 import pytest
-from families import FAMILIES, load, trained
 from tokenizers import AddedToken, Tokenizer
 
 from inference.chat_template import ChatTemplate, TemplateRefusal
 from inference.conventions import Conventions
 from inference.encoding import TextEncoder
 from inference.probe import probe
+from tests.inference.sessions.families import FAMILIES, load, trained
 
 REPORTS = {family.name: family for family in FAMILIES}
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import aiohttp
 import pytest
-from strategies import TOOL
 
 from inference.audit import audit
 from inference.chat_template import OURS
 from inference.detect import connect
 from inference.managed import ManagedClient
 from inference.model_files import load_model_files
+from tests.inference.sessions.strategies import TOOL
 from trajectories.messages import Message
 from trajectories.trajectory import StopReason, Trajectory
 from trajectories.turn import SamplingParams

@@ -1,0 +1,24 @@
+"""Every backend behaves as the contract says; where one is known not to, it must still fail there."""
+
+import pytest
+
+from backends import create_backend
+from backends.conformance import CHECKS, GAPS, run_check
+
+SMALL = {"disk_mb": 64, "memory_mb": 1024}
+
+OPTIONS = {"local": SMALL, "docker": {"image": "lachesis-test", **SMALL}}
+
+
+def cases():
+    for kind in OPTIONS:
+        for check in CHECKS:
+            marks = [pytest.mark.docker] if kind == "docker" else []
+            if check.name in GAPS[kind]:
+                marks.append(pytest.mark.xfail(reason=GAPS[kind][check.name], strict=True))
+            yield pytest.param(kind, check, marks=marks, id=f"{kind}-{check.name}")
+
+
+@pytest.mark.parametrize(("kind", "check"), cases())
+async def test_the_backend_conforms(kind, check):
+    await run_check(check, lambda **options: create_backend(kind, **OPTIONS[kind], **options))
