@@ -19,6 +19,6 @@ def cases():
             yield pytest.param(kind, check, marks=marks, id=f"{kind}-{check.name}")
 
 
-@pytest.mark.parametrize(("kind", "check"), cases())
+@pytest.mark.parametrize(("kind", "check"), list(cases()))
 async def test_the_backend_conforms(kind, check):
     await run_check(check, lambda **options: create_backend(kind, **OPTIONS[kind], **options))
