@@ -15,7 +15,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-setup: .venv/ready
+setup: .venv/ready  ## everything into .venv
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

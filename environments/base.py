@@ -54,7 +54,7 @@ class BaseAgentEnv(ABC):
         self.config = config
         self.items: list[TaskItem] = []
         self.eval_items: list[TaskItem] = []
-        """Items for `evaluate`; the training items where a dataset offers no others."""
+        """Items for `evaluate`; the training items are taken where there are none."""
         self._handed_out = 0
 
     async def setup(self) -> None:
@@ -68,7 +68,6 @@ class BaseAgentEnv(ABC):
         self.items = await asyncio.to_thread(
             load_items, self.config.dataset, self.config.dataset_split, self.item_model
         )
-        self.eval_items = self.items
 
     async def get_next_item(self) -> TaskItem:
         """Return the next item: all of them in seeded order, then again in another order."""

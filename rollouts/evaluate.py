@@ -18,7 +18,7 @@ async def evaluate(env_class: type[BaseAgentEnv], settings: Settings, console: C
     env = env_class(settings.env)
     name = f"{settings.run.name or env.name}-evaluation"
     async with open_run(env, settings, name) as run:
-        items = env.eval_items[: settings.run.groups]
+        items = (env.eval_items or env.items)[: settings.run.groups]
         drawn = iter(items)
 
         async def next_item() -> TaskItem:
