@@ -3,7 +3,7 @@ BIN := .venv/bin
 
 .PHONY: demo test lint setup
 
-demo: setup  ## the main job on a small real model: about 10 minutes on 2 cores
+demo: setup  ## the main job on a small real model, on 2 cores in about a minute after set-up
 	$(BIN)/python environments/terminal_env.py process --config scripts/demo.yaml \
 		--model.path "$$($(BIN)/python scripts/fetch_model.py)"
 

@@ -53,6 +53,7 @@ class PackedModel:
             raise ConfigError(
                 f"model folder {folder} has no config.json; scripts/fetch_model.py prints a usable one"
             )
+        transformers.utils.logging.disable_progress_bar()
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 folder, dtype=self._dtype, attn_implementation=ATTENTION, local_files_only=True

@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 import aiohttp
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
-from tenacity.wait import wait_random_exponential
 
+from inference.backoff import backoff_s
 from inference.replicas import Replica, Replicas
 from trajectories.errors import ConfigError, ModelError
 
@@ -74,7 +73,7 @@ class Transport:
         self._headers = {"Content-Type": "application/json", **(headers or {})}
         self._timeout_s = timeout_s
         self._attempts = attempts
-        self._backoff = wait_random_exponential(multiplier=0.5, max=longest_wait_s)
+        self._longest_wait_s = longest_wait_s
         self._pool: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
@@ -99,15 +98,16 @@ class Transport:
             Refused: The answer was 4xx, 429 excepted.
             ModelError: No server answered within the attempts and the deadline.
         """
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_Unavailable),
-            stop=stop_after_attempt(self._attempts),
-            wait=self._wait_s,
-            reraise=True,
-        )
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await retrying(self._attempt, path, body, session_id)
+                for attempt in range(1, self._attempts):
+                    try:
+                        return await self._attempt(path, body, session_id)
+                    except _Unavailable as error:
+                        await asyncio.sleep(
+                            max(error.retry_after_s, backoff_s(attempt, self._longest_wait_s))
+                        )
+                return await self._attempt(path, body, session_id)
         except TimeoutError:
             raise ModelError(f"no answer from {path} within {self._timeout_s:g} s") from None
         except _Unavailable as error:
@@ -157,11 +157,6 @@ class Transport:
                 self.replicas.failed(replica)
             said = f"{replica.url}{path} answered HTTP {response.status}: {text[:300]}"
             raise _Unavailable(said, _retry_after_s(response.headers.get("Retry-After")))
-
-    def _wait_s(self, state: RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        asked = error.retry_after_s if isinstance(error, _Unavailable) else 0.0
-        return max(asked, self._backoff(state))
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._pool is None:

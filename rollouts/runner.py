@@ -6,10 +6,10 @@ going on would pay for failures alone.
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from inference.backoff import backoff_s
 from rollouts.attempt import World, attempt_rollout
 from rollouts.specs import RolloutSpec
 from rollouts.store import TrajectoryStore
@@ -17,6 +17,9 @@ from trajectories.errors import LachesisError
 from trajectories.trajectory import Trajectory
 
 logger = logging.getLogger(__name__)
+
+LONGEST_WAIT_S = 30.0
+"""Before the next attempt at a rollout."""
 
 
 class RunFailed(LachesisError):
@@ -82,7 +85,7 @@ class Runner:
             if error is None or not error.retryable or attempt == self._limits.max_attempts:
                 return trajectory
             logger.warning("%s, attempt %d: %s: %s", spec.trajectory_id, attempt, error.type, error.message)
-            await asyncio.sleep(_backoff_s(attempt))
+            await asyncio.sleep(backoff_s(attempt, LONGEST_WAIT_S))
             attempt += 1
 
     def _count(self, trajectory: Trajectory) -> None:
@@ -96,8 +99,3 @@ class Runner:
                 f"the first {self._failed} rollouts all failed, the last one at the {error.boundary}: "
                 f"{error.type}: {error.message}"
             )
-
-
-def _backoff_s(attempt: int) -> float:
-    """Return how long to wait: exponential with full jitter, so that failures of many rollouts spread out."""
-    return random.uniform(0, min(30.0, 0.5 * 2**attempt))

@@ -49,8 +49,10 @@ class TokenMap:
         for token_id in ids:
             self._ids.append(token_id)
             self._starts.append(self._end)
+            if not self._pending and self._settled_alone(token_id, text):
+                continue
             self._pending.append(token_id)
-            piece = self._piece(text)
+            piece = self._tokenizer.decode([*self._context, *self._pending])[len(self._context_text) :]
             if text.startswith(piece, self._end):
                 self._settle(len(piece))
             elif token_id in self._added_ids and len(self._pending) == 1:
@@ -58,16 +60,14 @@ class TokenMap:
             elif len(self._pending) > _MAX_PENDING:
                 self._aligned = False
 
-    def _piece(self, text: str) -> str:
-        """Return the text that the pending ids add.
-
-        One id of whole characters mostly reads the same alone, and a tokenizer can keep that text.
-        """
-        if len(self._pending) == 1:
-            alone = self._tokenizer.decode(self._pending)
-            if alone and "\ufffd" not in alone and text.startswith(alone, self._end):
-                return alone
-        return self._tokenizer.decode([*self._context, *self._pending])[len(self._context_text) :]
+    def _settled_alone(self, token_id: int, text: str) -> bool:
+        """Take an id that reads the same alone, as most do; a tokenizer can keep the texts of single ids."""
+        alone = self._tokenizer.decode([token_id])
+        if not alone or "\ufffd" in alone or not text.startswith(alone, self._end):
+            return False
+        self._end += len(alone)
+        self._context, self._context_text = [token_id], alone
+        return True
 
     def _settle(self, size: int) -> None:
         self._end += size

@@ -34,7 +34,7 @@ class Saying(BaseAgentEnv):
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch):
-    monkeypatch.setattr(runner_module, "_backoff_s", lambda attempt: 0)
+    monkeypatch.setattr(runner_module, "LONGEST_WAIT_S", 0.0)
 
 
 async def specs(count=8, group_size=1):
