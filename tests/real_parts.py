@@ -1,9 +1,12 @@
-"""What happens to a test whose real part (a model, a server, an engine) is not on this machine."""
+"""Tests that need a real part: a model, a server, an engine."""
 
 import os
 from typing import NoReturn
 
 import pytest
+
+ON_VLLM = [pytest.mark.vllm, pytest.mark.xdist_group("vllm"), pytest.mark.timeout(900)]
+"""Marks of tests that share the one vLLM server: one after the other, since it shares two cores with them."""
 
 
 def unavailable(reason: str) -> NoReturn:

@@ -5,9 +5,10 @@ import json
 import msgspec
 import pytest
 
+from tests.real_parts import ON_VLLM
 from tests.rollouts.test_command_line import kept, lachesis
 
-pytestmark = [pytest.mark.vllm, pytest.mark.model]
+pytestmark = [*ON_VLLM, pytest.mark.model]
 
 SIZE = "--run.groups 4 --env.group_size 2 --env.tier easy --env.max_turns 3 --env.sampling.max_tokens 48"
 STEER = "--env.worked_examples 3 --env.toolsets terminal --env.turn_timeout_s 900"

@@ -10,10 +10,11 @@ from inference.detect import connect
 from inference.embedded import EmbeddedEngine
 from inference.http_engine import HttpEngine
 from inference.vllm import VllmCompletions, VllmGenerate
+from tests.real_parts import ON_VLLM
 from trajectories.errors import ContextOverflow, ModelError
 from trajectories.turn import SamplingParams
 
-pytestmark = [pytest.mark.vllm, pytest.mark.model]
+pytestmark = [*ON_VLLM, pytest.mark.model]
 
 VOCABULARY = 49152
 END_OF_TURN = 2

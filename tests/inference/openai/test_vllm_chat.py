@@ -3,12 +3,13 @@
 import pytest
 
 from inference.openai_client import OpenAIClient
+from tests.real_parts import ON_VLLM
 from trajectories.errors import ContextOverflow
 from trajectories.messages import Message
 from trajectories.rows import token_rows
 from trajectories.turn import SamplingParams
 
-pytestmark = pytest.mark.vllm
+pytestmark = ON_VLLM
 
 TOOL = {
     "type": "function",

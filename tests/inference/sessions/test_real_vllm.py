@@ -13,11 +13,12 @@ from inference.detect import connect
 from inference.managed import ManagedClient
 from inference.model_files import load_model_files
 from tests.inference.sessions.strategies import TOOL
+from tests.real_parts import ON_VLLM
 from trajectories.messages import Message
 from trajectories.trajectory import StopReason, Trajectory
 from trajectories.turn import SamplingParams
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
+pytestmark = ON_VLLM
 
 ROLLOUTS = 64
 TURNS = 3
