@@ -55,10 +55,12 @@ class BaseAgentEnv(ABC):
         self.items: list[TaskItem] = []
         self.eval_items: list[TaskItem] = []
         """Items for `evaluate`; the training items are taken where there are none."""
-        self._handed_out = 0
+        self._epochs = 0
+        self._epoch_rest: list[int] = []
+        """Indices of the items this epoch still has to give, the next one last."""
 
     async def setup(self) -> None:
-        """Load ``items`` and ``eval_items``; by default those of the configured dataset.
+        """Load ``items``, and ``eval_items`` where there are others; by default the configured dataset's.
 
         Raises:
             ConfigError: The dataset can't be used, or none is set and the environment has none of its own.
@@ -71,11 +73,12 @@ class BaseAgentEnv(ABC):
 
     async def get_next_item(self) -> TaskItem:
         """Return the next item: all of them in seeded order, then again in another order."""
-        epoch, index = divmod(self._handed_out, len(self.items))
-        order = list(range(len(self.items)))
-        random.Random(f"{self.config.seed}/{epoch}").shuffle(order)
-        self._handed_out += 1
-        return self.items[order[index]]
+        if not self._epoch_rest:
+            self._epoch_rest = list(range(len(self.items)))
+            random.Random(f"{self.config.seed}/{self._epochs}").shuffle(self._epoch_rest)
+            self._epoch_rest.reverse()
+            self._epochs += 1
+        return self.items[self._epoch_rest.pop()]
 
     @abstractmethod
     def format_prompt(self, item: TaskItem) -> str | list[Message]:
@@ -143,7 +146,7 @@ class BaseAgentEnv(ABC):
 
     @classmethod
     def cli(cls) -> None:
-        """Run ``serve | process | evaluate`` with the command line's settings."""
+        """Run ``process | evaluate`` with the command line's settings."""
         importable_class = _by_module_path(cls)
         from rollouts.cli import main
 

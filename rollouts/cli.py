@@ -1,4 +1,4 @@
-"""The command line of every environment: ``serve | process | evaluate``, settings, exit codes."""
+"""The command line of every environment: ``process | evaluate``, settings, exit codes."""
 
 import argparse
 import asyncio

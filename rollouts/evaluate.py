@@ -26,10 +26,14 @@ async def evaluate(env_class: type[BaseAgentEnv], settings: Settings, console: C
 
         plan = await plan_groups(name, len(items), settings.env.group_size, settings.env.seed, next_item)
         await run.roll_out(plan, console)
-        estimates = await env.evaluate(list(run.groups(plan)))
+        groups = list(run.groups(plan))
+        estimates = await env.evaluate(groups)
         report = run.folder.path / "evaluation.json"
         report.write_bytes(msgspec.json.format(msgspec.json.encode(estimates)) + b"\n")
-        console.print(Summary.of(run.groups(plan)).table(f"evaluate {name}"))
+        summary = Summary()
+        for group in groups:
+            summary.add(group)
+        console.print(summary.table(f"evaluate {name}"))
         console.print(_table(estimates))
         console.print(f"Report: {report}")
 

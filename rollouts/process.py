@@ -1,7 +1,8 @@
 """`process`: a bounded number of groups, kept, exported as training data, summed up."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jsonlines
@@ -15,7 +16,7 @@ from rollouts.show import readable
 from rollouts.specs import plan_groups
 from rollouts.summary import Summary
 from trajectories.sharegpt import to_sharegpt
-from trajectories.trajectory import Group, Trajectory
+from trajectories.trajectory import Trajectory
 
 
 async def process(env_class: type[BaseAgentEnv], settings: Settings, console: Console) -> None:
@@ -30,22 +31,27 @@ async def process(env_class: type[BaseAgentEnv], settings: Settings, console: Co
             name, settings.run.groups, settings.env.group_size, settings.env.seed, env.get_next_item
         )
         await run.roll_out(plan, console)
-        wanted = (g for g in run.groups(plan) if g.complete or not settings.run.require_full_groups)
-        export_sharegpt(wanted, run.folder.sharegpt)
-        console.print(Summary.of(run.groups(plan)).table(f"process {name}"))
+        summary = Summary()
+        best: Trajectory | None = None
+        with _sharegpt_file(run.folder.sharegpt) as rows:
+            for group in run.groups(plan):
+                summary.add(group)
+                candidates = [best, *group.trajectories] if best else group.trajectories
+                best = max(candidates, key=_worth_showing, default=None)
+                if group.complete or not settings.run.require_full_groups:
+                    rows.write_all(to_sharegpt(t) for t in group.trajectories if t.reward is not None)
+        console.print(summary.table(f"process {name}"))
         console.print(f"ShareGPT rows: {run.folder.sharegpt}")
-        trajectories = (t for group in run.groups(plan) for t in group.trajectories)
-        console.print(readable(max(trajectories, key=_worth_showing)))
+        if best:
+            console.print(readable(best))
 
 
-def export_sharegpt(groups: Iterable[Group], path: Path) -> None:
-    """Write the scored trajectories as ShareGPT rows; the file appears whole or not at all."""
+@contextmanager
+def _sharegpt_file(path: Path) -> Iterator[jsonlines.Writer]:
+    """Open a file of rows that appears whole or not at all."""
     unfinished = path.with_suffix(".partial")
     with open(unfinished, "wb") as file:
-        writer = jsonlines.Writer(file, dumps=msgspec.json.encode)  # pyright: ignore[reportCallIssue]
-        writer.write_all(
-            to_sharegpt(t) for group in groups for t in group.trajectories if t.reward is not None
-        )
+        yield jsonlines.Writer(file, dumps=msgspec.json.encode)  # pyright: ignore[reportCallIssue]
     os.replace(unfinished, path)
 
 

@@ -1,7 +1,6 @@
 """What a run came to, in one table."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rich.table import Table
@@ -30,17 +29,13 @@ class Summary:
     failures: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    @classmethod
-    def of(cls, groups: Iterable[Group]) -> "Summary":
-        """Sum up groups."""
-        summary = cls()
-        for group in groups:
-            summary.groups += 1
-            summary.complete_groups += group.complete
-            summary.mixed_groups += len(set(group.rewards)) > 1
-            for trajectory in group.trajectories:
-                summary._add(trajectory)
-        return summary
+    def add(self, group: Group) -> None:
+        """Add one group's rollouts."""
+        self.groups += 1
+        self.complete_groups += group.complete
+        self.mixed_groups += len(set(group.rewards)) > 1
+        for trajectory in group.trajectories:
+            self._add(trajectory)
 
     def _add(self, trajectory: Trajectory) -> None:
         self.rollouts += 1

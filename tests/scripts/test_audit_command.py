@@ -10,10 +10,10 @@ from inference.embedded import EmbeddedEngine
 from inference.managed import ManagedClient
 from inference.scripted_engine import ScriptedEngine
 from scripts import audit
+from tests.builders import trajectory_of
 from trajectories.errors import ConfigError
 from trajectories.messages import Message
 from trajectories.record import dumps
-from trajectories.trajectory import StopReason, Trajectory
 from trajectories.turn import SamplingParams, Turn
 
 
@@ -29,21 +29,7 @@ def trajectory():
         output_logprobs=generation.output_logprobs,
         logprobs_kind="raw",
     )
-    return Trajectory(
-        trajectory_id="run/item/0",
-        group_id="run/item",
-        item_key="item",
-        repetition=0,
-        attempt=1,
-        environment="test",
-        config_hash="",
-        model="scripted",
-        seed=0,
-        messages=[turn.message],
-        tools=[],
-        turns=[turn],
-        stop_reason=StopReason.COMPLETED,
-    )
+    return replace(trajectory_of([turn.message]), turns=[turn])
 
 
 @pytest.fixture

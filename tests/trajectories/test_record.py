@@ -5,6 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from tests.builders import trajectory_of
 from trajectories import record
 from trajectories.errors import ConfigError
 from trajectories.messages import Message, ToolCall
@@ -41,23 +42,15 @@ def trajectory(turns: int = 3) -> Trajectory:
         )
         messages += [message, Message.tool("a", call_id=call.id, name="terminal")]
         ids = ids.append(output).append([1, 2])
-    return Trajectory(
-        trajectory_id="run/item/0",
-        group_id="run/item",
-        item_key="item",
-        repetition=0,
-        attempt=1,
-        environment="terminal",
-        config_hash="c0ffee",
-        model="tiny@abc",
-        seed=7,
-        messages=messages,
+    whole = trajectory_of(
+        messages,
         tools=[{"type": "function"}],
-        turns=made,
+        model="tiny@abc",
         stop_reason=StopReason.MAX_TURNS,
         reward=0.1 + 0.2,
         error=Failure("tool", "ToolError", "down", True),
     )
+    return replace(whole, turns=made)
 
 
 def test_what_is_read_is_what_was_written():

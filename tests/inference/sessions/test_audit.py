@@ -7,11 +7,11 @@ import pytest
 
 from inference.audit import audit
 from inference.scripted_engine import ScriptedEngine
+from tests.builders import trajectory_of
 from tests.inference.sessions.driving import ASK, CALL, SAMPLING, client_of, result
 from tests.inference.sessions.strategies import TOOL
 from trajectories.errors import ModelError
 from trajectories.messages import Message
-from trajectories.trajectory import StopReason, Trajectory
 
 THOUGHT = f"<think>\nhm\n</think>\n\n{CALL}<|im_end|>"
 
@@ -24,21 +24,7 @@ async def rollout(history="append"):
         turns = [
             (await session.extend(new, SAMPLING)).turn for new in ([], [result()], [Message.user("more")])
         ]
-    return Trajectory(
-        trajectory_id="run/item/0",
-        group_id="run/item",
-        item_key="item",
-        repetition=0,
-        attempt=1,
-        environment="test",
-        config_hash="0",
-        model="scripted",
-        seed=0,
-        messages=[turn.message for turn in turns],
-        tools=[TOOL],
-        turns=turns,
-        stop_reason=StopReason.COMPLETED,
-    )
+    return replace(trajectory_of([turn.message for turn in turns], tools=[TOOL]), turns=turns)
 
 
 async def audited(trajectory, engine=None):
