@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from backends.docker_api import DEFAULT_HOST, DockerApi, EngineError, remove_container
 from backends.docker_images import DockerImages
+from backends.finish import finish
 from backends.link import BOOTSTRAP, Link, Receive, Sandbox
 from backends.maker import Maker
 from backends.owner import Owner
@@ -81,8 +82,12 @@ class DockerSandbox(Sandbox):
     async def destroy(self) -> None:
         """Remove the container and wait until the engine no longer knows it."""
         self._link.close()
-        async with asyncio.timeout(DESTROY_TIMEOUT_S):
-            await remove_container(self._api, self._container)
+        await _remove(self._api, self._container)
+
+
+async def _remove(api: DockerApi, container: str) -> None:
+    async with asyncio.timeout(DESTROY_TIMEOUT_S):
+        await remove_container(api, container)
 
 
 class DockerMaker(Maker):
@@ -114,8 +119,7 @@ class DockerMaker(Maker):
             await self._api.call("POST", f"/containers/{container}/start")
             await warden.attach(link, limits.start_timeout_s)
         except BaseException as error:
-            async with asyncio.timeout(DESTROY_TIMEOUT_S):
-                await remove_container(self._api, container)
+            await finish(_remove(self._api, container))
             if isinstance(error, EngineError):
                 raise SandboxUnavailable(f"the container did not start: {error}") from error
             raise

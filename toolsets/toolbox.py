@@ -14,13 +14,13 @@ from difflib import get_close_matches
 from backends.base import Slot
 from toolsets.tool import ArgumentsRefused, Tool, ToolCallContext, ToolResult
 from trajectories.errors import RolloutError, ToolError
-from trajectories.messages import Message, ParseError, ToolCall, ToolSchema
+from trajectories.messages import FLAGGED, Message, ParseError, ToolCall, ToolSchema
 from trajectories.turn import ToolExecution
 
 GRACE_S = 5.0
 """How much longer than its limit a tool may take to stop by itself before it is cancelled."""
 
-NOT_ANSWERED = {"unknown_tool", "type_mismatch", "in_reasoning"}
+NOT_ANSWERED = FLAGGED | {"in_reasoning"}
 """Parse errors that need no answer of their own: the flagged call is answered, a draft was never sent."""
 
 

@@ -21,6 +21,9 @@ ParseErrorKind = Literal[
     "in_reasoning",
 ]
 
+FLAGGED: frozenset[ParseErrorKind] = frozenset({"unknown_tool", "type_mismatch"})
+"""Kinds of errors whose block stands among the tool calls too, with the same span."""
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -42,8 +45,7 @@ class ToolCall:
 class ParseError:
     """What is wrong with one block of a completion, told so that the model can mend it.
 
-    A call that is only flagged (``unknown_tool``, ``type_mismatch``) stands among the tool calls too and
-    shares its span.
+    A call that is only flagged (`FLAGGED`) stands among the tool calls too.
     """
 
     kind: ParseErrorKind

@@ -11,16 +11,13 @@ from typing import Any, cast
 
 from trajectories import hermes_codec
 from trajectories.errors import ConfigError
-from trajectories.messages import Message, ToolCall
+from trajectories.messages import FLAGGED, Message, ToolCall
 from trajectories.trajectory import StopReason, Trajectory
 
 ShareGPTRow = dict[str, Any]
 
 FROM_ROLE = {"user": "human", "assistant": "gpt", "tool": "tool"}
 TO_ROLE = {"human": Message.user, "system": Message.system}
-
-FLAGGED = {"unknown_tool", "type_mismatch"}
-"""Parse errors of blocks that stand among the tool calls too."""
 
 
 def to_sharegpt(trajectory: Trajectory) -> ShareGPTRow:
