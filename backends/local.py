@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from typing_extensions import override
@@ -25,6 +26,15 @@ from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
 DESTROY_TIMEOUT_S = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class LocalLimits(SandboxLimits):
+    """What one sandbox may use."""
+
+    python: str | None = None
+    """Folder of a Python environment, such as ``.venv``: seen read-only, its programs first on PATH. None is
+    the Python of this process without its packages."""
+
+
 class LocalSandbox(Sandbox):
     """One bubblewrap sandbox."""
 
@@ -38,7 +48,7 @@ class LocalSandbox(Sandbox):
         self._warden = warden
 
     @classmethod
-    async def start(cls, warden: Warden, limits: SandboxLimits) -> "LocalSandbox":
+    async def start(cls, warden: Warden, limits: LocalLimits) -> "LocalSandbox":
         """Start a sandbox and wait until its first process is up.
 
         Raises:
@@ -47,7 +57,7 @@ class LocalSandbox(Sandbox):
         (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - a vfork and an exec: done in a millisecond
-                launch_command(limits, HostFacts.here()),
+                launch_command(limits, HostFacts.here(limits.python)),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -102,7 +112,7 @@ class LocalSandbox(Sandbox):
 class LocalMaker(Maker):
     """Makes bubblewrap sandboxes."""
 
-    def __init__(self, limits: SandboxLimits):
+    def __init__(self, limits: LocalLimits):
         self._limits = limits
 
     @override
@@ -110,6 +120,8 @@ class LocalMaker(Maker):
         for tool in ("unshare", "setpriv", "mount"):
             if shutil.which(tool) is None:
                 raise SandboxUnavailable(f"{tool!r} is not on PATH; install util-linux", retryable=False)
+        if self._limits.python is not None and not Path(self._limits.python, "bin/python3").exists():
+            raise ConfigError(f"python: {self._limits.python} holds no bin/python3; name a Python environment")
 
     @override
     async def make(self, image: str | None) -> tuple[Sandbox, Warden]:

@@ -16,10 +16,9 @@ T = TypeVar("T")
 
 
 def _local() -> tuple[type[Any], Callable[[Any], Maker]]:
-    from backends.bubblewrap import SandboxLimits
-    from backends.local import LocalMaker
+    from backends.local import LocalLimits, LocalMaker
 
-    return SandboxLimits, LocalMaker
+    return LocalLimits, LocalMaker
 
 
 def _docker() -> tuple[type[Any], Callable[[Any], Maker]]:

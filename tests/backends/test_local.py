@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from backends import create_backend
-from backends.bubblewrap import SandboxLimits
-from backends.local import LocalMaker
+from backends.local import LocalLimits, LocalMaker
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
 
 ROOT = Path(__file__).parents[2]
@@ -101,7 +100,7 @@ async def test_a_dead_warm_sandbox_is_never_handed_out():
 
 async def test_a_start_that_is_cancelled_leaves_nothing():
     before = descriptors()
-    maker = LocalMaker(SandboxLimits())
+    maker = LocalMaker(LocalLimits())
     for delay_s in (0, 0.005, 0.02):
         making = asyncio.create_task(maker.make(None))
         await asyncio.sleep(delay_s)
@@ -150,3 +149,15 @@ async def test_a_shells_name_cannot_be_a_path(name):
     async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
         with pytest.raises(ValueError, match="shell: "):
             await slot.exec("true", shell=name)
+
+
+async def test_a_python_environment_is_seen_read_only_with_its_packages():
+    async with create_backend("local", warm=0, python=sys.prefix) as backend, backend.acquire("a") as slot:
+        seen = await slot.exec("python3 -c 'import pytest, sys; print(sys.prefix)'")
+        assert (seen.stdout.strip(), seen.exit_code) == (sys.prefix, 0), seen.stderr
+        assert (await slot.exec(f"touch {sys.prefix}/x")).exit_code != 0
+
+
+async def test_a_folder_that_is_no_python_environment_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match=f"python: {tmp_path} holds no bin/python3"):
+        await create_backend("local", python=str(tmp_path)).start()

@@ -2,8 +2,7 @@ import asyncio
 
 import pytest
 
-from backends.bubblewrap import SandboxLimits
-from backends.local import LocalMaker
+from backends.local import LocalLimits, LocalMaker
 from backends.machine import OutputLimits
 from backends.pool import Pool, PoolLimits
 from trajectories.errors import CapacityExceeded, SandboxUnavailable
@@ -13,7 +12,7 @@ class Maker(LocalMaker):
     """Makes local sandboxes, watched, slowly or not at all."""
 
     def __init__(self):
-        super().__init__(SandboxLimits())
+        super().__init__(LocalLimits())
         self.making = self.most = self.made = 0
         self.failure = None
         self.gate = asyncio.Event()
