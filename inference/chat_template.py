@@ -44,6 +44,8 @@ class ChatTemplate:
     ):
         self.source = source
         self.name = name
+        self.reads_clock = "strftime_now" in source
+        """Whether the date can be in what it renders."""
         self._variables = dict(variables or {})
         try:
             self._template = _ENVIRONMENT.from_string(source)

@@ -17,6 +17,7 @@ from inference.encoding import TextEncoder
 from inference.engine import Engine
 from inference.managed_session import HistoryPolicy, ManagedSession, Shared
 from inference.model_files import ModelFiles, load_model_files
+from inference.openings import Openings
 from inference.probe import TemplateReport, probe
 from tool_call_parsers import get_parser
 from trajectories.errors import ConfigError
@@ -116,9 +117,11 @@ class ManagedClient:
             files = load_model_files(files)
         encoder = TextEncoder(files.tokenizer)
         template, report = self._pick_template(files, encoder)
+        bridge = Bridge(template, encoder, report.conventions)
         return Shared(
             engine=self.engine,
-            bridge=Bridge(template, encoder, report.conventions),
+            bridge=bridge,
+            openings=Openings(bridge),
             report=report,
             stop_ids=report.end_ids | files.stop_ids,
             parser=self._parser,

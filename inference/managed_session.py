@@ -10,18 +10,22 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 from inference.bridge import Bridge, NoBridge
 from inference.chat_template import TemplateRefusal
 from inference.engine import Engine, Generation
+from inference.openings import Openings
 from inference.probe import BridgeKind, TemplateReport
 from inference.session import Completion
+from inference.well_formed import well_formed
 from tool_call_parsers import get_parser
 from trajectories.errors import ContextOverflow
 from trajectories.messages import Message, ToolSchema
 from trajectories.tokens import TokenPrefix
 from trajectories.turn import FinishReason, RowCause, SamplingParams, Turn
+
+Ids = TypeVar("Ids", list[int], TokenPrefix)
 
 HistoryPolicy = Literal["append", "template"]
 """Where a template rewrites history: ``append`` keeps what was sampled, ``template`` starts a new row from a
@@ -40,6 +44,7 @@ class Shared:
 
     engine: Engine
     bridge: Bridge
+    openings: Openings
     report: TemplateReport
     stop_ids: frozenset[int]
     """Ids that end a turn: the template's, and those the model's authors name."""
@@ -66,7 +71,7 @@ class ManagedSession:
         self._now = now or shared.clock()
         self._trusted = len(messages) if shared.trust_first_prompt else 0
         self._parser = get_parser(shared.parser, self._tools, shared.bridge.encoder)
-        self._messages = tuple(messages)
+        self._messages = tuple(map(well_formed, messages))
         self._ids: TokenPrefix | None = None
         """Prompt and output of the last turn; None before the first."""
         self._ended_by: int | None = None
@@ -76,6 +81,7 @@ class ManagedSession:
 
     async def extend(self, new_messages: list[Message], sampling: SamplingParams) -> Completion:
         """Append ``new_messages`` and sample the next assistant message."""
+        new_messages = list(map(well_formed, new_messages))
         prompt_ids, cause = await self._prompt(new_messages)
         room = self._shared.engine.context_length - len(prompt_ids)
         if room < 1:
@@ -107,7 +113,7 @@ class ManagedSession:
     async def _prompt(self, new_messages: list[Message]) -> tuple[TokenPrefix, RowCause | None]:
         """Return the next prompt, and why it does not extend the last turn's if it doesn't."""
         if self._ids is None:
-            return TokenPrefix(await self._rendered(new_messages)), "start"
+            return await self._opening(new_messages), "start"
         kind: BridgeKind = "tool" if new_messages and new_messages[0].role == "tool" else "user"
         ways = [self._bridged, self._rendered_again]
         if self._shared.history == "template" and self._is_rewritten(kind):
@@ -120,6 +126,13 @@ class ManagedSession:
     def _is_rewritten(self, kind: BridgeKind) -> bool:
         rewrite = self._shared.report.rewrites.get(kind)
         return rewrite == "prompt" or (rewrite == "reasoning" and self._reasoned)
+
+    async def _opening(self, new_messages: list[Message]) -> TokenPrefix:
+        messages, openings = [*self._messages, *new_messages], self._shared.openings
+        return await _encoded(
+            messages,
+            lambda: openings.prompt(messages, self._tools, now=self._now, trusted=self._trusted),
+        )
 
     async def _rendered(self, new_messages: list[Message]) -> list[int]:
         messages = [*self._messages, *new_messages]
@@ -194,7 +207,7 @@ class ManagedSession:
     def _said(self, turn: Turn) -> Message:
         """Return the message as a later rendering is to tell it: malformed calls in the model's own words."""
         if not turn.message.errors:
-            return turn.message
+            return well_formed(turn.message)
         return Message.assistant(self._shared.bridge.encoder.decode(self._spoken(turn.output_ids or [])))
 
     def _spoken(self, output_ids: list[int]) -> list[int]:
@@ -206,7 +219,7 @@ def _last_of(ids: Sequence[int], among: Container[int]) -> int | None:
     return ids[-1] if ids and ids[-1] in among else None
 
 
-async def _encoded(messages: Sequence[Message], encode: Callable[[], list[int]]) -> list[int]:
+async def _encoded(messages: Sequence[Message], encode: Callable[[], Ids]) -> Ids:
     """Encode here, or in a thread where it would hold up the event loop."""
     if sum(len(message.content or "") for message in messages) < _LONG_TEXT:
         return encode()

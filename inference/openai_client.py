@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from inference.openai_wire import FINISH_REASONS, ChatAnswer, decode_answer, decode_message, encode_messages
+from inference.prompt_echo import PromptEcho
 from inference.session import Completion
 from inference.transport import Refused, Transport
 from trajectories.errors import ConfigError, ContextOverflow, ModelError
@@ -147,13 +148,13 @@ class OpenAISession:
         self._trajectory_id = trajectory_id
         self._history = history
         self._head = head
-        self._ids = TokenPrefix()
+        self._echo = PromptEcho(TokenPrefix())
         """Prompt and output of the last turn, where the server reports ids."""
 
     def fork(self) -> "OpenAISession":
         """Return an independent session with the same history."""
         child = OpenAISession(self._client, self._trajectory_id, list(self._history), self._head)
-        child._ids = self._ids
+        child._echo = self._echo
         return child
 
     async def extend(self, new_messages: list[Message], sampling: SamplingParams) -> Completion:
@@ -169,12 +170,13 @@ class OpenAISession:
             )
         except Refused as refusal:
             raise _refusal(refusal) from refusal
-        answer = decode_answer(body)
+        shortened, continues = self._echo.cut(body)
+        answer = decode_answer(shortened)
         message = decode_message(answer)
-        turn = self._turn(answer, message, sampling, time.perf_counter() - started)
+        turn = self._turn(answer, message, sampling, continues, time.perf_counter() - started)
         self._history += [*new, *encode_messages([message], reasoning_field=client.reasoning_field)]
         if isinstance(turn.prompt_ids, TokenPrefix) and turn.output_ids is not None:
-            self._ids = turn.prompt_ids.append(turn.output_ids)
+            self._echo = self._echo.grown(turn.prompt_ids, turn.output_ids, body)
         return Completion(message, turn)
 
     def _request(self, new: list[bytes], sampling: SamplingParams) -> bytes:
@@ -182,9 +184,11 @@ class OpenAISession:
         messages = b'"messages":[' + b",".join([*self._history, *new]) + b"]}"
         return b",".join([self._head, options, messages] if options else [self._head, messages])
 
-    def _turn(self, answer: ChatAnswer, message: Message, sampling: SamplingParams, model_s: float) -> Turn:
+    def _turn(
+        self, answer: ChatAnswer, message: Message, sampling: SamplingParams, continues: bool, model_s: float
+    ) -> Turn:
         logprobs, output_ids = answer.logprobs, answer.choice.token_ids
-        prompt_ids, cause = self._prompt(answer.prompt_token_ids)
+        prompt_ids, cause = self._prompt(answer.prompt_token_ids, continues)
         if prompt_ids is None or output_ids is None:
             prompt_ids = output_ids = None
         usage = answer.usage
@@ -202,13 +206,20 @@ class OpenAISession:
             model_s=model_s,
         )
 
-    def _prompt(self, ids: list[int] | None) -> tuple[TokenPrefix | None, RowCause | None]:
-        """Return the prompt, as a view of the session's ids where it extends them, and why it doesn't."""
+    def _prompt(self, ids: list[int] | None, continues: bool) -> tuple[TokenPrefix | None, RowCause | None]:
+        """Return the prompt, as a view of the session's ids where it extends them, and why it doesn't.
+
+        Args:
+            ids: What the server echoes; where it ``continues``, what follows the ids known already.
+            continues: Whether those were cut out.
+        """
+        known = self._echo.ids
         if ids is None:
             return None, None
-        known = len(self._ids)
-        if self._ids == ids[:known]:
-            return self._ids.append(ids[known:]), None
+        if continues:
+            return known.append(ids), None
+        if known == ids[: len(known)]:
+            return known.append(ids[len(known) :]), None
         return TokenPrefix(ids), "template"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from inference.well_formed import well_formed
 from trajectories.errors import ModelError
 from trajectories.messages import Message, ParseError, ToolCall
 from trajectories.turn import FinishReason
@@ -165,7 +166,7 @@ def encode_messages(messages: Sequence[Message], *, reasoning_field: str | None 
         if message.role != "tool":
             ordered, unpaired = ordered + unpaired, []
         ordered.append(message)
-    return [_encode(message, reasoning_field) for message in ordered + unpaired]
+    return [_encode(well_formed(message), reasoning_field) for message in ordered + unpaired]
 
 
 def _encode(message: Message, reasoning_field: str | None) -> bytes:

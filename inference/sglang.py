@@ -12,6 +12,7 @@ import msgspec
 from inference.answer_checks import finish_reason, only, present, same_ids
 from inference.engine import Generation
 from trajectories.errors import ModelError
+from trajectories.tokens import raw_json
 from trajectories.turn import LogprobsKind, PolicySpan, SamplingParams
 
 _TokenLogprob = tuple[float | None, int, Any]
@@ -91,7 +92,7 @@ class SglangGenerate:
 
 def _request(ids: Sequence[int], params: dict[str, Any], **more: Any) -> bytes:
     return msgspec.json.encode(
-        {"input_ids": ids[:], "sampling_params": params, "return_logprob": True} | more
+        {"input_ids": raw_json(ids), "sampling_params": params, "return_logprob": True} | more
     )
 
 

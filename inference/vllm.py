@@ -11,6 +11,7 @@ import msgspec
 from inference.answer_checks import finish_reason, only, present, same_ids
 from inference.engine import Generation
 from trajectories.errors import ModelError
+from trajectories.tokens import raw_json
 from trajectories.turn import LogprobsKind, PolicySpan, SamplingParams
 
 
@@ -162,7 +163,7 @@ class VllmCustom:
         self, model: str, prompt_ids: Sequence[int], sampling: SamplingParams, stop_ids: Sequence[int]
     ) -> bytes:
         """See `WireFormat.ask`."""
-        prompt = {"prompt_token_ids": prompt_ids[:]}
+        prompt = {"prompt_token_ids": raw_json(prompt_ids)}
         return msgspec.json.encode({"prompt": prompt} | sampling_fields(sampling, stop_ids))
 
     def read(self, body: bytes) -> Generation:
@@ -183,11 +184,11 @@ class VllmCustom:
 
 
 def _token_request(model: str, ids: Sequence[int], sampling: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({"model": model, "token_ids": ids[:], "sampling_params": sampling})
+    return msgspec.json.encode({"model": model, "token_ids": raw_json(ids), "sampling_params": sampling})
 
 
 def _text_request(model: str, ids: Sequence[int], sampling: dict[str, Any]) -> bytes:
-    return msgspec.json.encode({"model": model, "prompt": ids[:], "return_token_ids": True} | sampling)
+    return msgspec.json.encode({"model": model, "prompt": raw_json(ids), "return_token_ids": True} | sampling)
 
 
 def _scores(prompt_logprobs: _PromptLogprobs | None, token_ids: Sequence[int]) -> list[float | None]:

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import jsonlines
-import msgspec
 from rich.console import Console
 
 from environments.base import BaseAgentEnv
@@ -15,6 +14,7 @@ from rollouts.run import open_run
 from rollouts.show import readable
 from rollouts.specs import plan_groups
 from rollouts.summary import Summary
+from trajectories import lossless_json
 from trajectories.sharegpt import to_sharegpt
 from trajectories.trajectory import Trajectory
 
@@ -51,7 +51,7 @@ def _sharegpt_file(path: Path) -> Iterator[jsonlines.Writer]:
     """Open a file of rows that appears whole or not at all."""
     unfinished = path.with_suffix(".partial")
     with open(unfinished, "wb") as file:
-        yield jsonlines.Writer(file, dumps=msgspec.json.encode)  # pyright: ignore[reportCallIssue]
+        yield jsonlines.Writer(file, dumps=lossless_json.encode)  # pyright: ignore[reportCallIssue]
     os.replace(unfinished, path)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from trajectories import lossless_json
 from trajectories.errors import ConfigError
 from trajectories.messages import Message
 from trajectories.rows import extends
@@ -36,7 +37,7 @@ def dumps(trajectory: Trajectory) -> bytes:
     positions = {id(message): index for index, message in enumerate(trajectory.messages)}
     previous: list[Turn | None] = [None, *trajectory.turns]
     turns = [_pack(turn, before, positions) for turn, before in zip(trajectory.turns, previous, strict=False)]
-    return msgspec.json.encode({"schema_version": SCHEMA_VERSION, **record, "turns": turns})
+    return lossless_json.encode({"schema_version": SCHEMA_VERSION, **record, "turns": turns})
 
 
 def loads(line: bytes | str) -> Trajectory:
@@ -46,13 +47,13 @@ def loads(line: bytes | str) -> Trajectory:
         ConfigError: Not a trajectory record, or one of a newer version than this program knows.
     """
     try:
-        record = _upgraded(msgspec.json.decode(line))
+        record = _upgraded(lossless_json.decode(line))
         messages = msgspec.convert(record["messages"], list[Message])
         turns: list[Turn] = []
         for packed in record["turns"]:
             turns.append(_unpack(packed, turns[-1] if turns else None, messages))
         plain = msgspec.convert({**record, "turns": [], "messages": []}, Trajectory)
-    except (msgspec.MsgspecError, KeyError, TypeError, IndexError) as error:
+    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, IndexError) as error:
         raise ConfigError(f"not a trajectory record: {type(error).__name__}: {error}") from error
     return replace(plain, messages=messages, turns=turns)
 

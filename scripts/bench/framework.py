@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +43,9 @@ OUTPUT = f'Let me look.\n<tool_call>\n{{"name": "look", "arguments": {CALL}}}\n<
 LINES = "".join(f"-rw-r--r-- 1 dev dev {size} module_{size}.py\n" for size in range(1000, 1100))
 LONG_RESULT_TOKENS = 400
 CONCURRENT = 64
+RUNS = 3
+GROUP_SIZE = 8
+"""Rollouts of one task; only they have their prompt in common."""
 PROMPT = "Find the module whose test fails, and say which one it is."
 
 
@@ -69,10 +72,15 @@ def answers(tokenizer: Any, turns: int, result_tokens: int, with_ids: bool) -> A
         if with_ids:
             choice |= {"token_ids": output_ids, "logprobs": content}
             body["prompt_token_ids"] = prompt_ids
-        chat.append(json.dumps(body).encode())
+        chat.append(as_vllm(body))
         prompt_ids = prompt_ids + output_ids + list(range(300, 300 + result_tokens + 20))
     tokens = {"choices": [{"token_ids": output_ids, "finish_reason": "stop", "logprobs": content}]}
-    return Answers(chat, json.dumps(tokens).encode())
+    return Answers(chat, as_vllm(tokens))
+
+
+def as_vllm(body: Any) -> bytes:
+    """Write JSON as vLLM does, without spaces."""
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def serve(said: Answers, started: Connection) -> None:
@@ -134,19 +142,24 @@ class BenchEnv(BaseAgentEnv):
 
     def format_prompt(self, item):
         """Ask."""
-        return PROMPT
+        return item["prompt"]
 
     async def compute_reward(self, item, result, ctx):
         """Be content."""
         return 1.0
 
 
+def spec(task: int, repetition: int) -> RolloutSpec:
+    """Return one rollout of a task."""
+    group, item = f"bench/{task}", {"prompt": f"{PROMPT} It is repository {task}."}
+    return RolloutSpec(f"{group}/{repetition}", group, item, group, repetition, seed=repetition)
+
+
 async def whole_rollouts(client: ModelClient, case: "Case", result: str) -> None:
     """Make the rollouts of a case and keep their records."""
     env = BenchEnv(EnvConfig(max_turns=case.turns, sampling=SamplingConfig(max_tokens=64)))
     env.tools = [looking(result)]
-    names = [f"b/{index}" for index in range(case.rollouts)]
-    specs = [RolloutSpec(name, name, {"prompt": PROMPT}, name, 0, seed) for seed, name in enumerate(names)]
+    specs = [spec(*divmod(index, GROUP_SIZE)) for index in range(case.rollouts)]
     world = World(env, client, create_backend("local"), "bench")
     with tempfile.TemporaryDirectory() as folder, TrajectoryStore(Path(folder) / "t.jsonl") as store:
         await Runner(world, store, RunLimits(CONCURRENT, 1, 1)).run(specs)
@@ -212,22 +225,25 @@ async def measure(case: Case, folder: Path) -> tuple[float, float]:
             client = OpenAIClient(f"{url}/v1")
         await client.start()
         try:
-            warm_up = replace(case, rollouts=8)
-            await whole_rollouts(client, warm_up, result)
             ours = await cpu_ms(lambda: whole_rollouts(client, case, result))
         finally:
             await client.close()
-        await floor(url, warm_up, result, result_ids)
         by_hand = await cpu_ms(lambda: floor(url, case, result, result_ids))
     calls = case.rollouts * case.turns
     return ours / calls, by_hand / calls
 
 
 async def cpu_ms(work: Callable[[], Awaitable[None]]) -> float:
-    """Return the CPU time of ``work`` in this process, all threads together."""
-    started = time.process_time()
-    await work()
-    return (time.process_time() - started) * 1e3
+    """Return the CPU time of ``work`` in this process, all threads together: the least of several runs.
+
+    The machine's other work can only add to it.
+    """
+    costs: list[float] = []
+    for _ in range(RUNS):
+        started = time.process_time()
+        await work()
+        costs.append((time.process_time() - started) * 1e3)
+    return min(costs)
 
 
 def main() -> None:

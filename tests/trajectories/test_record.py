@@ -90,6 +90,12 @@ def test_a_message_outside_the_conversation_is_kept_with_its_turn():
     assert again.turns[0].message.content == "from a sub-agent"
 
 
+def test_text_that_utf_8_cannot_hold_comes_back_as_it_was():
+    call = ToolCall("c", "terminal", {"half \ud83d": ["\udc80"]})
+    original = trajectory_of([Message.user("\ud83d"), Message.assistant(tool_calls=[call])])
+    assert record.loads(record.dumps(original)) == original
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

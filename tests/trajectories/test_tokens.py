@@ -1,11 +1,12 @@
 import copy
 import pickle
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajectories.tokens import TokenPrefix
+from trajectories.tokens import TokenPrefix, raw_json
 
 ids = st.lists(st.integers(0, 9), max_size=5)
 
@@ -16,6 +17,8 @@ def trees(draw):
     grown = [(TokenPrefix(start := draw(ids)), start)]
     for new in draw(st.lists(ids, max_size=8)):
         prefix, expected = draw(st.sampled_from(grown))
+        if draw(st.booleans()):
+            prefix = prefix.branch()
         grown.append((prefix.append(new), expected + new))
     return grown
 
@@ -37,6 +40,19 @@ def test_slices_and_indices_are_those_of_the_list(grown, part):
             assert prefix[index] == expected[index]
         with pytest.raises(IndexError):
             prefix[len(expected)]
+
+
+@given(trees(), st.randoms())
+def test_their_json_is_the_lists_in_whatever_order_it_is_asked_for(grown, random):
+    for prefix, expected in random.choices(grown, k=20):
+        assert prefix.to_json() == bytes(raw_json(expected)) == msgspec.json.encode(expected)
+
+
+def test_growing_a_branch_leaves_no_trace_in_what_it_grew_from():
+    kept = TokenPrefix(range(1000))
+    branches = [kept.branch().append([index]) for index in range(3)]
+    assert all(branch.shares_memory_with(kept) for branch in branches)
+    assert len(pickle.dumps(kept)) == len(pickle.dumps(TokenPrefix(range(1000))))
 
 
 @given(trees())

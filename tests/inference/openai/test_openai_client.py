@@ -87,6 +87,14 @@ async def test_native_tool_calls_become_tool_calls_and_go_back_as_they_came():
     assert tool == {"role": "tool", "content": "a.txt", "tool_call_id": "c1"}
 
 
+async def test_text_that_utf_8_cannot_hold_is_sent_with_replacements():
+    server = serve(answer())
+    async with talking(server, [Message.user("a \ud83d\ude42 \udc80")]) as session:
+        await session.extend([], SAMPLING)
+
+    assert server.calls[0]["messages"][0]["content"] == "a 🙂 \ufffd"
+
+
 async def test_every_sampling_parameter_is_sent():
     sampling = SamplingParams(9, temperature=0.5, top_p=0.9, top_k=4, seed=3, stop=("END",))
     server = serve(answer())

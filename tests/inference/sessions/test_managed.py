@@ -1,6 +1,7 @@
 """Token-exact sessions, driven by an engine that says what it is told to."""
 
 import asyncio
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -8,11 +9,13 @@ import pytest
 from inference.managed import ManagedClient
 from inference.model_files import ModelFiles
 from inference.scripted_engine import ScriptedEngine, scripted_logprob
+from tests.builders import trajectory_of
 from tests.inference.sessions.driving import ASK, BY_NAME, CALL, SAMPLING, client_of, ids, result, said
 from tests.inference.sessions.families import load
 from tests.inference.sessions.strategies import TOOL
 from trajectories.errors import ConfigError, ContextOverflow, ModelError
 from trajectories.messages import Message
+from trajectories.record import dumps, loads
 from trajectories.rows import token_rows
 from trajectories.turn import SamplingParams
 
@@ -216,6 +219,19 @@ async def test_a_tokenizer_without_any_template_is_refused():
     tokenizer = load(BY_NAME["llama3"]).files.tokenizer
     with pytest.raises(ConfigError, match="no chat template"):
         await ManagedClient(ScriptedEngine([]), ModelFiles(tokenizer)).start()
+
+
+async def test_half_a_surrogate_pair_is_told_as_a_replacement_and_recorded_as_it_was():
+    call = CALL.replace('"ls"', '"a\\ud83d\\ude42\\udc80"')
+    client = await client_of(call + "<|im_end|>", "Done<|im_end|>")
+    async with client.session("t", [Message.user("\ud83d?")], [TOOL]) as session:
+        first = await session.extend([], SAMPLING)
+        second = await session.extend([result("b\ud83d\ude42\udc80")], SAMPLING)
+    assert "user\n\ufffd?<|im_end|>" in said(first.turn.prompt_ids)
+    assert "<tool_response>\nb🙂\ufffd\n</tool_response>" in said(second.turn.prompt_ids)
+    assert first.message.tool_calls[0].arguments == {"command": "a🙂\udc80"}
+    kept = replace(trajectory_of([first.message]), turns=[first.turn])
+    assert loads(dumps(kept)).messages == kept.messages
 
 
 async def test_the_date_is_asked_once_a_session():
