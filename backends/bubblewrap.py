@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backends.link import BOOTSTRAP, program
+from backends.link import BOOTSTRAP, source
 
 SANDBOX_UID = 231072
 """Host user of the sandboxes when they are started by root, whom no limit on processes binds."""
@@ -112,7 +112,7 @@ def launch_command(limits: SandboxLimits, host: HostFacts) -> list[str]:
     gain = [] if host.root else ["--user", "--map-root-user"]
     return [
         *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
-        *("sh", "-c", program("launch.sh").decode().rstrip("\0"), "launch", storage, *host.passed, "--"),
+        *("sh", "-c", source("launch.sh"), "launch", storage, *host.passed, "--"),
         *as_sandbox_user(host.root),
         host.bwrap,
         *ISOLATION,

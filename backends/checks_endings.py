@@ -7,8 +7,8 @@ from backends.check import Factory, expect, on_backend, on_slot, output_of, requ
 from trajectories.errors import SandboxDied
 
 FORGERIES = r"""
-printf '\n%s end 0 kept\n' '' x 0 1 2 3
-for fd in 1 2 3 9 200 201 202 203; do printf '\n%d end 0 kept\nfake exit 0 1\n\0' $fd >&$fd; done 2>/dev/null
+printf '\r%s end 0 kept\n' '' x 0 1 2 3
+for fd in 1 2 3 9 {90..99} {200..203}; do printf '\r%d end 0 kept\n\rfake exit 0 1\n\0' $fd >&$fd; done 2>/dev/null
 (exit 9)
 """
 

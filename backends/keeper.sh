@@ -5,17 +5,23 @@
 # reader was killed can't be taken for one.
 
 exec 200<&0 201>&1 202>&2 203>&3 0</dev/null 1>/dev/null 2>/dev/null 3>&-
-IFS= read -r -d '' -u 200 loop
-IFS= read -r -d '' -u 200 key || exit
-bootstrap='IFS= read -r -u 199 __key; IFS= read -r -d "" -u 199 __program; eval "$__program"'
+read -r -N 5 -u 200 size
+read -r -N "$size" -u 200 loop
+read -r -N 12 -u 200 key || exit
+[[ ! -p /dev/fd/200 ]] || exec 200</dev/fd/200   # only reads: what it could write would be taken for requests
+bootstrap='builtin read -r -N "$1" -u 199 __program; shift; exec 199<&-; builtin eval "$__program"'
 file=/run/lachesis/$1.env keep=keep
 [[ $1 != control ]] || keep=                     # the control shell must not read back what others may write
+export LACHESIS_SHELL=$1
 trap : HUP INT QUIT TERM                         # a handler, unlike ignoring, is not inherited by the shell
+
+start_shell() { # how to execute it
+    exec "$@" bash --noprofile --norc -c "$bootstrap" bash "${#loop}" "$key" "$file" "$keep" \
+        0<&200 1>&203 94>&201 95>&202 96</dev/null 199<<<"$loop" 200<&- 201>&- 202>&- 203>&-
+}
+
 while :; do
-    if [[ $keep && -s $file ]]; then
-        (exec -c bash --noprofile --norc -c "$bootstrap" bash "$file" "$keep" 199<<<"$key"$'\n'"$loop")
-    else
-        bash --noprofile --norc -c "$bootstrap" bash "$file" "$keep" 199<<<"$key"$'\n'"$loop"
-    fi
-    printf '\n%s exit %d\n' "$key" "$?" >&203
+    [[ $keep && -s $file ]] && clean=-c || clean=
+    (start_shell $clean)
+    printf '\r%s exit %d\n' "$key" "$?" >&203
 done

@@ -62,7 +62,7 @@ class Sandbox(ABC):
         """Kill everything and free everything, in bounded time; idempotent."""
 
 
-BOOTSTRAP = 'IFS= read -r -d "" program; eval "$program"'
+BOOTSTRAP = 'read -r -N 5 size; read -r -N "$size" program; eval "$program"'
 """What wardens and keepers are started with; their program is the first record on their stdin.
 
 As an argument the program would fill every process list that the agent looks at.
@@ -70,7 +70,14 @@ As an argument the program would fill every process list that the agent looks at
 
 
 @cache
-def program(name: str) -> bytes:
-    """Return one of the shell programs beside this module as a record."""
+def source(name: str) -> str:
+    """Return one of the shell programs beside this module, without its comments."""
     lines = (Path(__file__).parent / name).read_text().splitlines()
-    return "\n".join(line for line in lines if not line.lstrip().startswith("#")).encode() + b"\0"
+    return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+
+
+@cache
+def program(name: str) -> bytes:
+    """Return one of the shell programs as a record: its size in five digits, then itself."""
+    text = source(name).encode("ascii")  # bash counts characters, and knows them by its locale
+    return b"%05d" % len(text) + text

@@ -1,20 +1,27 @@
 # A persistent shell: reads commands, evaluates them in this very process, reports their exit codes.
 #
-# 200: requests; 201, 202: output; 203: the side channel, which no command inherits. A request is
-# "KEY.PID FLAGS\0CODE\0[bytes that the code reads from its stdin]NONCE\0"; flags are s where there are such bytes and
-# m where the end must be marked in the outputs. The nonce is read only after the code has run, so nothing the code
-# prints or inherits can forge the end. Each command runs in a loop of one round, which contains a stray `break` or
-# `continue`; a function would too, but would make every `declare` local. Between commands, once the answer is on its
-# way, the shell writes down what it needs if it has to be replaced, and the newest process id, to tell by which
-# processes a later command started.
+# 0: requests; 1: the side channel; 91, 92: where a command's output goes; 93: an empty input. No command inherits
+# them: 0, 1 and 2 are redirected while it runs, the others are close-on-exec. A request is a size in ten digits, two
+# flags, the code, the bytes that the code reads from its stdin, if any, and a nonce. Flags are s where there are such
+# bytes, and m where the end must be marked in the outputs. Sizes make a request three reads; up to a delimiter, bash
+# would read byte by byte. The nonce is read only after the code has run, so nothing the code prints or inherits can
+# forge the end. Each command runs in a loop of one round, which contains a stray `break` or `continue`; a function
+# would too, but would make every `declare` local. Between commands, once the answer is on its way, the shell writes
+# down what it needs if it has to be replaced, and the newest process id, to tell by which processes a later command
+# started.
 
-exec 199<&-
-__key=$__key.$$ __file=$1 __keep=$2 __status=0
+__key=$1.$$ __file=$2 __keep=$3 __status=0 __word=
 set -- # the commands' own positional parameters
-builtin unset __program
-[[ -z $__keep || ! -s $__file ]] || builtin source "$__file"
+builtin unset __program __size
+# Bash saves what it closes for a command in descriptors from 10 on, close-on-exec; a copy of such a one is so as well.
+{ exec 91>&10 92>&11 93<&12; } 94>&- 95>&- 96<&-
+exec 94>&- 95>&- 96<&-
+[[ -z $__keep || ! -s $__file ]] || builtin source "$__file" >&93
 __return() { return "$1"; }
-builtin printf '\n%s ready %d %d\n' "${__key%.*}" "$$" "$PPID" >&203
+builtin printf '\r%s ready %d %d\n' "${__key%.*}" "$$" "$PPID"
+until [[ $__word == "$__key" ]]; do # skips what is left of the input of a command that was killed
+    IFS= builtin read -r -d '' __word || break
+done
 while :; do
     builtin read -r _ _ _ _ __last </proc/loadavg
     {
@@ -24,22 +31,23 @@ while :; do
             builtin export -p
         }
     } >|"$__file"
-    until [[ $__word == "$__key" ]]; do # skips what is left of the input of a command that was killed
-        IFS=' ' builtin read -r -d '' -u 200 __word __flags || break 2
+    until builtin read -r -N 12 __word; do # the agent's TMOUT may end it early
+        (($? > 128)) || break 2
     done
-    IFS= builtin read -r -d '' -u 200 __code
-    [[ $__flags == *s* ]] && __stdin=/proc/self/fd/200 || __stdin=/dev/null
+    [[ $__word == *s* ]] && __input=0 || __input=93
+    [[ $__word == *m ]] && __mark=1 || __mark=
+    builtin read -r -N "${__word:0:10}" __code
     for __word in run; do
-        __return "$__status"
-        builtin eval "$__code" 0<"$__stdin" 1>&201 2>&202 200<&- 201>&- 202>&- 203>&-
+        [[ $__status == 0 ]] || __return "$__status"
+        builtin eval "$__code" 0<&"$__input" 1>&91 2>&92
     done
     __status=$?
-    IFS= builtin read -r -d '' -u 200 __word
-    if [[ $__flags == *m* ]]; then # again and again: a command may have left a full pipe non-blocking
-        until builtin printf %s "$__word" >&201; do :; done
-        until builtin printf %s "$__word" >&202; do :; done
+    builtin read -r -N 12 __word
+    if [[ $__mark ]]; then # again and again: a command may have left a full pipe non-blocking
+        until builtin printf %s "$__word" >&91; do :; done
+        until builtin printf %s "$__word" >&92; do :; done
     fi
     builtin kill -0 "$PPID" && __kept=kept || __kept=orphaned
-    builtin printf '\n%s end %d %s\n' "$__word" "$__status" "$__kept" >&203
+    builtin printf '\r%s end %d %s\n' "$__word" "$__status" "$__kept"
 done
 builtin kill -KILL "$PPID" # the stream has ended: the harness closed this shell

@@ -114,10 +114,11 @@ class Shell:
         self._idle = {channel: Capture(IDLE_OUTPUT_BYTES) for channel in (STDOUT, STDERR)}
         self._warden.side.expect(self._key, self._hear)
         self._link = await self._connect(self._receive)
-        self._link.write(program("keeper.sh") + program("loop.sh") + self._key.encode() + b"\0")
+        self._link.write(program("keeper.sh") + program("loop.sh") + self._key.encode())
         if not await self._came_back():
             self._warden.mourn("a shell of the sandbox did not start")
             raise SandboxDied(self._warden.cause or "")
+        self._greet()
 
     def close(self) -> None:
         """Free the streams."""
@@ -212,17 +213,21 @@ class Shell:
         self._warden.side.expect(nonce, ended)
         self._warden.watch(run.finished)
         self._run = run
-        flags = ("s" if stdin else "") + ("m" if marks else "-")
-        request = f"{self._key}.{self._pid} {flags}\0{code}\0" + ("" if stdin else f"{nonce}\0")
-        self._write(request.encode(errors="replace"))
+        flags = ("s" if stdin else "-") + ("m" if marks else "-")
+        text = in_ascii(code or ":")
+        self._write(f"{len(text):010}{flags}{text}{'' if stdin else nonce}".encode())
         return run
+
+    def _greet(self) -> None:
+        """Tell a new shell where its requests begin: what is still on their way to an older one is not for it."""
+        self._write(f"\0{self._key}.{self._pid}\0".encode())
 
     async def _send(self, stdin: Iterable[bytes], run: Run) -> None:
         for chunk in stdin:
             self._write(chunk)
             if self._link is not None:
                 await self._link.drain()
-        self._write(f"{run.nonce}\0".encode())
+        self._write(run.nonce.encode())
 
     async def _recover(self, run: Run, others: set[int]) -> None:
         """Bring the shell back after a command that did not end by itself; collect what it printed."""
@@ -258,7 +263,7 @@ class Shell:
 
     async def _collect(self, run: Run) -> bool:
         """Run nothing in the new shell: all output before its end is the old command's."""
-        self._write(b"\0")  # ends whatever the old command left unread
+        self._greet()
         sync = self._begin(":", (run.captures[STDOUT], run.captures[STDERR]), False, run.on_output)
         sync.carry = run.carry
         await self._wait(sync, RECOVERY_TIMEOUT_S, None)
@@ -301,6 +306,14 @@ class Shell:
     def _write(self, data: bytes) -> None:
         if self._link is not None:
             self._link.write(data)
+
+
+def in_ascii(code: str) -> str:
+    """Write code so that it has as many characters as bytes, in whatever locale the shell is by now."""
+    if code.isascii():
+        return code
+    escaped = code.replace("\\", "\\\\").replace("'", "\\'").encode(errors="replace")
+    return "eval $'" + "".join(chr(byte) if byte < 128 else f"\\x{byte:02x}" for byte in escaped) + "'"
 
 
 def _partial_match(data: bytes, mark: bytes) -> int:

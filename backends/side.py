@@ -1,7 +1,7 @@
 """The side channel: answers from inside a sandbox that no command's output can imitate.
 
-Every line begins with a token. A line whose token nobody waits for is dropped, so whatever else might write
-to the channel can say nothing.
+Every line is a carriage return, a token and an answer. A line whose token nobody waits for is dropped, and so
+is what stands before the carriage return: whatever else might write to the channel can say nothing.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,6 @@ class SideChannel:
         if len(self._partial) > MAX_LINE_BYTES:
             self._partial = b""
         for line in lines:
-            if not line:
-                continue
-            token, *words = line.decode(errors="replace").split(" ")
+            token, *words = line.rpartition(b"\r")[2].decode(errors="replace").split(" ")
             if answer := self._waiting.get(token):
                 answer(words)
