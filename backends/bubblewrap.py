@@ -107,12 +107,12 @@ def launch_command(limits: SandboxLimits, host: HostFacts) -> list[str]:
     Bubblewrap runs in a process namespace of its own. If it alone were killed with the harness while it sets
     up its child, that child would wait for it for ever.
     """
-    owner = f",uid={SANDBOX_UID},gid={SANDBOX_UID}" if host.root else ""
-    storage = f"size={limits.disk_mb}m,nr_inodes={limits.inodes},mode=755{owner}"
+    storage = f"size={limits.disk_mb}m,nr_inodes={limits.inodes},mode=755"
+    owner = str(SANDBOX_UID if host.root else 0)
     gain = [] if host.root else ["--user", "--map-root-user"]
     return [
         *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
-        *("sh", "-c", source("launch.sh"), "launch", storage, *host.passed, "--"),
+        *("sh", "-c", source("launch.sh"), "launch", storage, owner, *host.passed, "--"),
         *as_sandbox_user(host.root),
         host.bwrap,
         *ISOLATION,
@@ -132,9 +132,9 @@ def _mounts(host: HostFacts) -> list[str]:
     for name in CONFIGURATION:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for name in ("passwd", "group", "hosts"):
-        arguments += ["--ro-bind", f"/sys/etc/{name}", f"/etc/{name}"]
+        arguments += ["--ro-bind", f"/sys/{name}", f"/etc/{name}"]
     for index, path in enumerate(host.passed):
-        arguments += ["--ro-bind", f"/sys/host/{index}", path]
+        arguments += ["--ro-bind", f"/sys/host{index}", path]
     arguments += ["--size", str(16 * 2**20), "--tmpfs", "/run/lachesis"]
     for source, target in (
         ("workspace", "/workspace"),
@@ -142,7 +142,9 @@ def _mounts(host: HostFacts) -> list[str]:
         ("home", "/home/agent"),
         ("shm", "/dev/shm"),
     ):
-        arguments += ["--bind", f"/sys/data/{source}", target]
+        arguments += ["--bind", f"/sys/{source}", target]
+    for path in ("/tmp", "/dev/shm"):
+        arguments += ["--chmod", "1777", path]
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/run", "--remount-ro", "/"]
 
 

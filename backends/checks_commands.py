@@ -133,6 +133,21 @@ async def tracing_shows_nothing_of_the_harness(slot: Slot) -> None:
 
 
 @on_slot
+async def settings_of_the_shell_do_not_change_how_it_is_asked(slot: Slot) -> None:
+    await slot.exec("export TMOUT=1 IFS=e LC_ALL=C LANG=C; set -f")
+    await asyncio.sleep(1.2)
+    expect(await output_of(slot, "echo 'é' fine"), "é fine")
+    await slot.exec("export LC_ALL=C.UTF-8")
+    expect(await output_of(slot, "echo 'é\\' fine"), "é\\ fine")
+
+
+@on_slot
+async def a_command_inherits_no_descriptor_of_the_harness(slot: Slot) -> None:
+    expect((await output_of(slot, "ls /proc/self/fd")).split(), ["0", "1", "2", "3"])
+    expect((await output_of(slot, "ls /proc/self/fd", shell="control")).split(), ["0", "1", "2", "3"])
+
+
+@on_slot
 async def redirecting_the_shell_lasts_one_command(slot: Slot) -> None:
     await slot.exec("exec >/dev/null 2>&1")
     expect(await output_of(slot, "echo heard"), "heard")

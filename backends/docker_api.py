@@ -44,6 +44,7 @@ class DockerApi:
         if self._address.scheme not in ("unix", "tcp"):
             raise ConfigError(f"host: {host!r} is neither unix:///path nor tcp://host:port")
         self.host = host
+        self.is_local = self._address.scheme == "unix"
         self._session: aiohttp.ClientSession | None = None
 
     async def call(
@@ -91,7 +92,7 @@ class DockerApi:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                if self._address.scheme == "unix":
+                if self.is_local:
                     _, stream = await loop.create_unix_connection(
                         lambda: HijackedStream(receive), self._address.path
                     )
@@ -133,13 +134,13 @@ class DockerApi:
 
     def _connected(self) -> aiohttp.ClientSession:
         if self._session is None:
-            unix = self._address.scheme == "unix"
-            connector = aiohttp.UnixConnector(self._address.path) if unix else aiohttp.TCPConnector()
+            path = self._address.path
+            connector = aiohttp.UnixConnector(path) if self.is_local else aiohttp.TCPConnector()
             self._session = aiohttp.ClientSession(connector=connector, read_bufsize=2**20)
         return self._session
 
     def _base(self) -> str:
-        return "http://docker" if self._address.scheme == "unix" else f"http://{self._address.netloc}"
+        return "http://docker" if self.is_local else f"http://{self._address.netloc}"
 
     def _unreachable(self, error: BaseException) -> SandboxUnavailable:
         return SandboxUnavailable(

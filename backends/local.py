@@ -16,12 +16,13 @@ from pathlib import Path
 from typing_extensions import override
 
 from backends.bubblewrap import HostFacts, SandboxLimits, launch_command
+from backends.fifos import PipeFolder
 from backends.finish import finish
-from backends.link import BOOTSTRAP, Link, Receive, Sandbox
+from backends.link import Link, Receive, Sandbox
 from backends.maker import Maker
 from backends.pipes import PipeLink
 from backends.warden import Warden
-from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
+from trajectories.errors import ConfigError, SandboxUnavailable
 
 DESTROY_TIMEOUT_S = 10.0
 
@@ -41,11 +42,10 @@ class LocalSandbox(Sandbox):
     workspace = "/workspace"
     temporary = ("/tmp", "/home/agent", "/dev/shm")
 
-    def __init__(self, process: "subprocess.Popen[bytes]", link: Link, warden: Warden):
-        self.link = link
-        self.root = Path("/")
+    def __init__(self, process: "subprocess.Popen[bytes]", link: Link):
         self._process = process
-        self._warden = warden
+        self._link = link
+        self._pipes: PipeFolder | None = None
 
     @classmethod
     async def start(cls, warden: Warden, limits: LocalLimits) -> "LocalSandbox":
@@ -71,36 +71,29 @@ class LocalSandbox(Sandbox):
         finally:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
-        sandbox = cls(process, PipeLink(to_stdin, from_stdout, from_stderr, warden.receive), warden)
+        sandbox = cls(process, PipeLink(to_stdin, from_stdout, from_stderr, warden.receive))
         try:
-            await warden.attach(sandbox.link, limits.start_timeout_s)
-            sandbox.root = Path(f"/proc/{_only_child(_only_child(process.pid))}/root")
-        except BaseException:
+            await warden.attach(sandbox._link, limits.start_timeout_s)
+            first = _only_child(_only_child(process.pid))
+            sandbox._pipes = PipeFolder(Path(f"/proc/{first}/root"), warden)
+        except BaseException as error:
             await finish(sandbox.destroy())
+            if isinstance(error, OSError | ValueError):
+                raise SandboxUnavailable(f"the sandbox ended as it started: {error}") from error
             raise
         return sandbox
 
     @override
     async def open_shell(self, name: str, receive: Receive) -> Link:
-        answer = await self._warden.ask("open", name, records=(BOOTSTRAP,))
-        if answer != "opened":
-            raise SandboxDied("the sandbox has no room for another shell")
-        fds = list[int]()
-        try:
-            for stream, mode in (("in", os.O_WRONLY), ("out", os.O_RDONLY), ("err", os.O_RDONLY)):
-                path = self.root / "run/lachesis" / f"{name}.{stream}"
-                fds.append(os.open(path, mode | os.O_NONBLOCK | os.O_NOFOLLOW))
-                path.unlink()
-        except OSError as error:
-            for fd in fds:
-                os.close(fd)
-            raise SandboxDied(f"the sandbox ended while a shell was opened: {error}") from error
-        return PipeLink(*fds, receive=receive)
+        assert self._pipes is not None
+        return await self._pipes.open_shell(name, receive)
 
     @override
     async def destroy(self) -> None:
         """Kill the first process of the outer namespace; its parent ends only when all the rest is gone."""
-        self.link.close()
+        self._link.close()
+        if self._pipes is not None:
+            self._pipes.close()
         with suppress(OSError, ValueError):  # not there yet, or not any more
             os.kill(_only_child(self._process.pid), signal.SIGKILL)
             await _exited(self._process)
@@ -121,7 +114,9 @@ class LocalMaker(Maker):
             if shutil.which(tool) is None:
                 raise SandboxUnavailable(f"{tool!r} is not on PATH; install util-linux", retryable=False)
         if self._limits.python is not None and not Path(self._limits.python, "bin/python3").exists():
-            raise ConfigError(f"python: {self._limits.python} holds no bin/python3; name a Python environment")
+            raise ConfigError(
+                f"python: {self._limits.python} holds no bin/python3; name a Python environment"
+            )
 
     @override
     async def make(self, image: str | None) -> tuple[Sandbox, Warden]:

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from typing_extensions import override
 
@@ -11,6 +13,34 @@ from backends.link import STDERR, STDOUT, Link, Receive
 READ_BYTES = 256 * 1024
 """More than a pipe holds, so that one read empties it."""
 MAX_BUFFERED_BYTES = 256 * 1024
+
+
+class PipeReader:
+    """Owns one descriptor to read, and passes on what arrives; no bytes at its end."""
+
+    def __init__(self, fd: int, receive: Callable[[bytes], None]):
+        self._fd = fd
+        self._receive = receive
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(fd, False)
+        self._loop.add_reader(fd, self.poll)
+
+    def poll(self) -> None:
+        """Receive what is there."""
+        if self._fd < 0:
+            return
+        with suppress(BlockingIOError):
+            data = os.read(self._fd, READ_BYTES)
+            if not data:
+                self._loop.remove_reader(self._fd)
+            self._receive(data)
+
+    def close(self) -> None:
+        """Stop receiving and free the descriptor; idempotent."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
 
 
 class PipeLink(Link):
@@ -24,16 +54,14 @@ class PipeLink(Link):
     def __init__(self, stdin: int, stdout: int, stderr: int, receive: Receive):
         self._loop = asyncio.get_running_loop()
         self._stdin = stdin
-        self._outputs = {STDOUT: stdout, STDERR: stderr}
-        self._receive = receive
+        self._outputs = [
+            PipeReader(fd, partial(receive, channel)) for channel, fd in ((STDOUT, stdout), (STDERR, stderr))
+        ]
         self._unsent = bytearray()
         self._drained = asyncio.Event()
         self._drained.set()
         self._closed = False
-        for fd in (stdin, stdout, stderr):
-            os.set_blocking(fd, False)
-        for channel, fd in self._outputs.items():
-            self._loop.add_reader(fd, self._read, channel, fd)
+        os.set_blocking(stdin, False)
 
     @override
     def write(self, data: bytes) -> None:
@@ -53,18 +81,16 @@ class PipeLink(Link):
 
     @override
     def poll(self) -> None:
-        for channel, fd in self._outputs.items():
-            if not self._closed:
-                self._read(channel, fd)
+        for output in self._outputs:
+            output.poll()
 
     @override
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        for fd in list(self._outputs.values()):
-            self._loop.remove_reader(fd)
-            os.close(fd)
+        for output in self._outputs:
+            output.close()
         self._loop.remove_writer(self._stdin)
         os.close(self._stdin)
         self._drained.set()
@@ -83,10 +109,3 @@ class PipeLink(Link):
             self._drained.set()
         if not self._unsent:
             self._loop.remove_writer(self._stdin)
-
-    def _read(self, channel: int, fd: int) -> None:
-        with suppress(BlockingIOError):
-            data = os.read(fd, READ_BYTES)
-            if not data:
-                self._loop.remove_reader(fd)
-            self._receive(channel, data)

@@ -114,6 +114,11 @@ while IFS=' ' read -r -d '' token verb arguments; do
         IFS= read -r -d '' bootstrap
         if open_shell "$arguments" "$bootstrap"; then say "$token" opened; else say "$token" failed; fi
         ;;
+    side) # from now on answers go through a pipe, past whatever relays stdout
+        mkfifo -m 600 /run/lachesis/side && exec 8<>/run/lachesis/side
+        say "$token" moved
+        exec 3>&8 8>&-
+        ;;
     sweep) if sweep $arguments; then say "$token" swept; else say "$token" cleared; fi ;;
     clear)
         end_all

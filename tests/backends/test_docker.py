@@ -7,11 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
-from backends import create_backend, reaper
-from backends.docker import DockerLimits, container_request
+from backends import checks_endings, create_backend, reaper
+from backends.check import collected
+from backends.docker import DockerLimits, NearbyContainer, container_request
 from backends.docker_api import DockerApi, EngineError, HijackedStream
 from backends.owner import Owner
+from tests.backends.conftest import DOCKER_SOCKET
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
 
 pytestmark = pytest.mark.docker
@@ -45,7 +48,7 @@ async def test_a_container_killed_mid_command_is_a_sandbox_that_died(api):
     async with docker() as backend, backend.acquire("a") as slot:
         running = asyncio.create_task(slot.exec("echo partial; sleep 600"))
         await asyncio.sleep(0.2)
-        await api.call("POST", f"/containers/{slot.machine.sandbox._container}/kill")
+        await api.call("POST", f"/containers/{slot.machine.sandbox.container}/kill")
         with pytest.raises(SandboxDied):
             await running
         with pytest.raises(SandboxDied):
@@ -60,7 +63,7 @@ async def main():
     async with create_backend("docker", image="lachesis-test", warm=0) as backend:
         async with backend.acquire("a") as slot:
             await slot.exec("(setsid sleep 600 &); sleep 600 & true")
-            print(slot.machine.sandbox._container, flush=True)
+            print(slot.machine.sandbox.container, flush=True)
             await slot.exec("sleep 600")
 
 asyncio.run(main())
@@ -78,10 +81,49 @@ async def test_a_container_dies_with_a_killed_harness(api):
     await gone(api, container)
 
 
+async def test_shells_of_an_engine_on_this_host_bypass_the_engine():
+    async with docker() as backend, backend.acquire("a") as slot:
+        assert isinstance(slot.machine.sandbox, NearbyContainer)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def distant():
+    """The engine as another host would reach it: through TCP."""
+
+    async def relay(reader, writer):
+        to_engine = await asyncio.open_unix_connection(str(DOCKER_SOCKET))
+        await asyncio.gather(pump(reader, to_engine[1]), pump(to_engine[0], writer), return_exceptions=True)
+
+    async def pump(reader, writer):
+        try:
+            while data := await reader.read(2**16):
+                writer.write(data)
+                await writer.drain()
+        finally:
+            writer.close()
+
+    async with await asyncio.start_server(relay, "127.0.0.1", 0) as server:
+        yield f"tcp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        server.close()
+
+
+STREAMED = [check for check in collected(checks_endings) if "fork_bomb" not in check.name]
+
+
+@pytest.mark.parametrize("check", STREAMED, ids=lambda check: check.name)
+@pytest.mark.asyncio(loop_scope="module")
+async def test_shells_of_a_distant_engine_end_commands_as_near_ones_do(distant, check):
+    def factory(**options):
+        return docker(host=distant, disk_mb=64, memory_mb=1024, **options)
+
+    async with asyncio.timeout(120):
+        await check.run(factory)
+
+
 async def test_a_release_removes_the_container(api):
     async with docker() as backend:
         slot = await backend.acquire("a")
-        container = slot.machine.sandbox._container
+        container = slot.machine.sandbox.container
         assert container in await containers(api)
         await backend.release(slot)
         assert container not in await containers(api)

@@ -14,7 +14,7 @@ def listen(*tokens):
 @given(st.lists(st.integers(1, 20), max_size=20))
 def test_lines_arrive_whole_however_they_are_cut(sizes):
     side, heard = listen("a", "b")
-    data = b"\na end 0 kept\n\nb pong\nunknown end 0\n\na end 1 kept\n"
+    data = b"\ra end 0 kept\njunk\rb pong\n\runknown end 0\n\n\ra end 1 kept\n"
     for size in sizes:
         side.feed(data[:size])
         data = data[size:]
