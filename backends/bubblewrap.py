@@ -136,13 +136,13 @@ def _mounts(host: HostFacts) -> list[str]:
     for index, path in enumerate(host.passed):
         arguments += ["--ro-bind", f"/sys/host{index}", path]
     arguments += ["--size", str(16 * 2**20), "--tmpfs", "/run/lachesis"]
-    for source, target in (
+    for folder, target in (
         ("workspace", "/workspace"),
         ("tmp", "/tmp"),
         ("home", "/home/agent"),
         ("shm", "/dev/shm"),
     ):
-        arguments += ["--bind", f"/sys/{source}", target]
+        arguments += ["--bind", f"/sys/{folder}", target]
     for path in ("/tmp", "/dev/shm"):
         arguments += ["--chmod", "1777", path]
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/run", "--remount-ro", "/"]

@@ -8,7 +8,9 @@ from trajectories.errors import SandboxDied
 
 FORGERIES = r"""
 printf '\r%s end 0 kept\n' '' x 0 1 2 3
-for fd in 1 2 3 9 {90..99} {200..203}; do printf '\r%d end 0 kept\n\rfake exit 0 1\n\0' $fd >&$fd; done 2>/dev/null
+for fd in 1 2 3 9 {90..99} {200..203}; do
+    printf '\r%d end 0 kept\n\rfake exit 0 1\n\0' $fd >&$fd
+done 2>/dev/null
 (exit 9)
 """
 

@@ -2,8 +2,8 @@
 
 The warden is the container's process 1 on the attached stream, every shell is an exec on a stream of its
 own, and all streams stay open: a command costs no API call. Where the engine is on this host and this process
-may look into its containers, shells talk over named pipes instead, past the engine. The container lives by its
-standard input. When the harness dies, the engine closes it, the warden exits, and the engine removes the
+may look into its containers, shells talk over named pipes instead, past the engine. The container lives by
+its standard input. When the harness dies, the engine closes it, the warden exits, and the engine removes the
 container.
 """
 
@@ -131,6 +131,16 @@ class NearbyContainer(Sandbox):
         await self._sandbox.destroy()
 
 
+def _reach_into(container: str, first: int, warden: Warden) -> PipeFolder | None:
+    """Open the folder of a container's pipes; None if its first process is not one that we may look into."""
+    try:
+        if container not in Path(f"/proc/{first}/cgroup").read_text():
+            return None  # the engine counts processes in a namespace that is not ours
+        return PipeFolder(Path(f"/proc/{first}/root"), warden)
+    except OSError:
+        return None
+
+
 async def _remove(api: DockerApi, container: str) -> None:
     async with asyncio.timeout(DESTROY_TIMEOUT_S):
         await remove_container(api, container)
@@ -177,13 +187,8 @@ class DockerMaker(Maker):
         if not self._api.is_local:
             return sandbox
         first = (await self._api.call("GET", f"/containers/{sandbox.container}/json"))["State"]["Pid"]
-        try:
-            if sandbox.container not in Path(f"/proc/{first}/cgroup").read_text():
-                return sandbox  # the engine counts processes in a namespace that is not ours
-            pipes = PipeFolder(Path(f"/proc/{first}/root"), warden)
-        except OSError:
-            return sandbox
-        return await NearbyContainer.open(sandbox, pipes, warden)
+        pipes = _reach_into(sandbox.container, first, warden)
+        return sandbox if pipes is None else await NearbyContainer.open(sandbox, pipes, warden)
 
     @override
     async def close(self) -> None:

@@ -126,6 +126,11 @@ class LocalMaker(Maker):
         return await LocalSandbox.start(warden, self._limits), warden
 
 
+def _check_python(folder: str) -> None:
+    if not Path(folder, "bin/python3").exists():
+        raise ConfigError(f"python: {folder} holds no bin/python3; name a Python environment")
+
+
 def _only_child(pid: int) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 

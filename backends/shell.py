@@ -219,7 +219,7 @@ class Shell:
         return run
 
     def _greet(self) -> None:
-        """Tell a new shell where its requests begin: what is still on their way to an older one is not for it."""
+        """Tell a new shell where its requests begin; what comes before was meant for an older one."""
         self._write(f"\0{self._key}.{self._pid}\0".encode())
 
     async def _send(self, stdin: Iterable[bytes], run: Run) -> None:
