@@ -7,19 +7,20 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import BaseModel
 
-from backends.base import Slot
+from backends.base import Slot, ToolBackend
 from environments.agent_loop import Limits, Transcript
 from environments.config import EnvConfig
 from environments.estimates import Estimate, mean_over_groups, pass_at_k
 from environments.items import PromptItem, TaskItem, load_items
 from environments.reward import Reward, ToolContext, checked_reward
+from toolsets.distribution import draw_toolsets
 from toolsets.registry import resolve_tools
+from toolsets.requirements import find_unavailable
 from toolsets.tool import Tool
 from trajectories.errors import ConfigError, RewardError, RolloutError
 from trajectories.messages import Message
@@ -55,6 +56,9 @@ class BaseAgentEnv(ABC):
         self.items: list[TaskItem] = []
         self.eval_items: list[TaskItem] = []
         """Items for `evaluate`; the training items are taken where there are none."""
+        self._unavailable: dict[str, str] = {}
+        """Toolsets that can't be used here, and why."""
+        self.tools_of(self._offered)  # a wrong name is found before anything starts
         self._epochs = 0
         self._epoch_rest: list[int] = []
         """Indices of the items this epoch still has to give, the next one last."""
@@ -106,10 +110,32 @@ class BaseAgentEnv(ABC):
             estimates[f"pass@{k}"] = pass_at_k([self._passes(group) for group in groups], k)
         return estimates
 
-    @cached_property
-    def tools(self) -> list[Tool]:
-        """The agent's tools."""
-        return resolve_tools(self.toolsets if self.config.toolsets is None else self.config.toolsets)
+    async def check_tools(self, backend: ToolBackend) -> None:
+        """Find out which toolsets can be used here; the others are left out.
+
+        Raises:
+            SandboxError: The sandbox that was to be asked failed.
+        """
+        self._unavailable = await find_unavailable(self._offered, backend)
+
+    def toolsets_of(self, group_id: str) -> list[str]:
+        """Return the toolsets of a group, the same at every attempt and restart."""
+        chances = self.config.toolset_chances
+        if chances is None:
+            return self._offered
+        return draw_toolsets(chances, f"{self.config.seed}/{group_id}/toolsets")
+
+    def tools_of(self, toolsets: Sequence[str]) -> list[Tool]:
+        """Return the tools that an agent with these toolsets gets."""
+        disabled = self.config.disabled_tools
+        return resolve_tools(toolsets, disabled=disabled, unavailable=self._unavailable)
+
+    @property
+    def _offered(self) -> list[str]:
+        """All toolsets that a group may get."""
+        if self.config.toolset_chances is not None:
+            return list(self.config.toolset_chances)
+        return list(self.toolsets if self.config.toolsets is None else self.config.toolsets)
 
     @property
     def limits(self) -> Limits:

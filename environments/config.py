@@ -1,5 +1,7 @@
 """What can be set of every environment."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from trajectories.turn import SamplingParams
@@ -33,6 +35,10 @@ class EnvConfig(BaseModel):
     """Most model calls in a rollout."""
     toolsets: list[str] | None = None
     """Toolsets the agent gets; the environment's own choice if unset."""
+    toolset_chances: dict[str, Annotated[float, Field(ge=0, le=1)]] | None = None
+    """Draw each group's toolsets, each by its own chance, instead of always giving the same."""
+    disabled_tools: list[str] = Field(default_factory=list)
+    """Toolsets or single tools that the agent does not get."""
     seed: int = 0
     """Seeds the order of items, generated items and each rollout's sampling."""
     sampling: SamplingConfig = SamplingConfig()

@@ -37,8 +37,9 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
     prompt = env.prompt(spec.item)
     transcript = Transcript(list(prompt.messages))
     workspace = Workspace(world.backend, key, partial(env.setup_workspace, spec.item))
+    toolsets = env.toolsets_of(spec.group_id)
     toolbox = Toolbox(
-        env.tools,
+        env.tools_of(toolsets),
         task_id=spec.trajectory_id,
         key=key,
         slot=workspace.slot,
@@ -65,7 +66,8 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
         reward_s=reward_s,
         total_s=time.perf_counter() - started,
     )
-    return _with_result(_record(spec, attempt, world, prompt, toolbox, transcript, timings), result)
+    record = _record(spec, attempt, world, prompt, toolbox, transcript, timings)
+    return _with_result(replace(record, metadata={"toolsets": toolsets}), result)
 
 
 def _record(

@@ -60,4 +60,5 @@ async def open_run(env: BaseAgentEnv, settings: Settings, name: str) -> AsyncIte
         sandboxes = open_backend(settings.sandbox, settings.run.max_concurrent)
         async with sandboxes as backend, open_model(settings.model) as client:
             folder.claim_model(client.model)
+            await env.check_tools(backend)
             yield Run(folder, World(env, client, backend, folder.config_hash), settings, store)

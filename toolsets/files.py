@@ -1,48 +1,66 @@
-"""Reading, writing, editing and finding files in the sandbox.
+"""Reading, writing and editing files in the sandbox.
 
-Paths are relative to the workspace unless absolute, wherever the agent's shell has gone: listing and
-searching use a shell of their own. What the tools can reach is bounded by the sandbox, not by checks here.
+Paths are relative to the workspace unless absolute, wherever the agent's shell has gone. What the tools can
+reach is bounded by the sandbox and by the policy, not by checks here. Edits are of bytes, so that a file that
+is no valid UTF-8 keeps what was not edited.
 """
 
-import shlex
+from pydantic import ConfigDict
+from typing_extensions import TypedDict
 
+from toolsets.governed import ReadPath, WritePath
 from toolsets.tool import ToolCallContext, ToolResult, tool
 
-MAX_MATCHES = 200
-"""More lines than this are of no use to a model and only fill its context."""
+
+class Edit(TypedDict):
+    """One replacement."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    old: str
+    new: str
 
 
 @tool()
 async def read_file(
-    context: ToolCallContext, path: str, first_line: int = 1, line_count: int | None = None
+    context: ToolCallContext, path: ReadPath, first_line: int = 1, line_count: int | None = None
 ) -> ToolResult:
     """Read a text file, or a range of its lines.
 
     Args:
         path: File to read.
         first_line: First line to return, counted from 1.
-        line_count: How many lines to return; all of them if left out.
+        line_count: How many lines to return; as many as fit if left out.
     """
     try:
         text = (await context.sandbox.read_file(path)).decode("utf-8", "replace")
     except OSError as error:
         return ToolResult.failed(_reason(path, error))
-    if first_line == 1 and line_count is None:
-        return ToolResult(text)
-    lines = text.splitlines(keepends=True)
+    lines = text.split("\n")
+    lines = [f"{line}\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     start = max(first_line, 1) - 1
-    return ToolResult("".join(lines[start : None if line_count is None else start + line_count]))
+    if start and start >= len(lines):
+        return ToolResult.failed(f"{path} has {len(lines)} lines")
+    end = len(lines) if line_count is None else min(start + max(line_count, 0), len(lines))
+    end = _what_fits(lines, start, end, context.max_result_chars)
+    shown = "".join(lines[start:end])
+    if end == len(lines):
+        return ToolResult(shown)
+    separator = "" if shown.endswith("\n") or not shown else "\n"
+    return ToolResult(
+        f"{shown}{separator}[lines {start + 1} to {end} of {len(lines)}; go on with first_line={end + 1}]"
+    )
 
 
 @tool()
-async def write_file(context: ToolCallContext, path: str, content: str) -> ToolResult:
+async def write_file(context: ToolCallContext, path: WritePath, content: str) -> ToolResult:
     """Write a text file, replacing what it held; missing folders are made.
 
     Args:
         path: File to write.
         content: The whole new text.
     """
-    data = content.encode("utf-8", "surrogatepass")
+    data = _bytes(content)
     try:
         await context.sandbox.write_file(path, data)
     except OSError as error:
@@ -51,7 +69,7 @@ async def write_file(context: ToolCallContext, path: str, content: str) -> ToolR
 
 
 @tool()
-async def edit_file(context: ToolCallContext, path: str, old: str, new: str) -> ToolResult:
+async def edit_file(context: ToolCallContext, path: WritePath, old: str, new: str) -> ToolResult:
     """Replace a piece of text that stands exactly once in a file.
 
     Args:
@@ -59,49 +77,59 @@ async def edit_file(context: ToolCallContext, path: str, old: str, new: str) -> 
         old: Text to replace, exactly as it stands in the file.
         new: Text to put in its place.
     """
+    return await _edit(context, path, [Edit(old=old, new=new)])
+
+
+@tool()
+async def edit_many(context: ToolCallContext, path: WritePath, edits: list[Edit]) -> ToolResult:
+    """Make several replacements in one file, in order; if one can't be made, none is.
+
+    Args:
+        path: File to edit.
+        edits: Replacements; each `old` must stand exactly once in the file as the ones before left it.
+    """
+    return await _edit(context, path, edits)
+
+
+async def _edit(context: ToolCallContext, path: str, edits: list[Edit]) -> ToolResult:
     try:
         data = await context.sandbox.read_file(path)
-        count = data.count(old.encode()) if old else 0
-        if count != 1:
-            return ToolResult.failed(f"{path}: `old` stands {count} times in the file; it must stand once")
-        await context.sandbox.write_file(path, data.replace(old.encode(), new.encode()))
+        for number, edit in enumerate(edits, 1):
+            old = _bytes(edit["old"])
+            count = data.count(old) if old else 0
+            if count != 1:
+                which = f"edit {number}: " if len(edits) > 1 else ""
+                reason = f"`old` stands {count} times in the file; it must stand once"
+                return ToolResult.failed(f"{path}: {which}{reason}{_hint(data, edit['old'], count)}")
+            data = data.replace(old, _bytes(edit["new"]))
+        await context.sandbox.write_file(path, data)
     except OSError as error:
         return ToolResult.failed(_reason(path, error))
-    return ToolResult({"path": path, "replaced": 1}, files_changed=[path])
+    return ToolResult({"path": path, "replaced": len(edits)}, files_changed=[path])
 
 
-@tool()
-async def list_files(context: ToolCallContext, path: str = ".", pattern: str = "*") -> ToolResult:
-    """List files below a folder, folders themselves left out.
-
-    Args:
-        path: Folder to look in.
-        pattern: Shell pattern that a file's name must match.
-    """
-    found = f"find {shlex.quote(path)} -name {shlex.quote(pattern)} -type f -print"
-    return await _lines(context, f"{found} | sort | head -n {MAX_MATCHES + 1}")
+def _hint(data: bytes, old: str, count: int) -> str:
+    """Say what a model most often gets wrong."""
+    if count:
+        return "; add lines around it"
+    text = data.decode("utf-8", "replace")
+    if old.strip() and " ".join(old.split()) in " ".join(text.split()):
+        return "; it is there with other white space"
+    return ""
 
 
-@tool()
-async def search_files(context: ToolCallContext, pattern: str, path: str = ".") -> ToolResult:
-    """Search files for lines that match an extended regular expression.
-
-    Args:
-        pattern: The expression.
-        path: File or folder to search.
-    """
-    search = f"grep -rnIE -e {shlex.quote(pattern)} -- {shlex.quote(path)}"
-    return await _lines(context, f"{search} | head -n {MAX_MATCHES + 1}")
+def _what_fits(lines: list[str], start: int, end: int, max_chars: int) -> int:
+    """Return the end of the lines that fit; one line at least, however long."""
+    room = max_chars
+    for index in range(start, end):
+        room -= len(lines[index])
+        if room < 0:
+            return max(index, start + 1)
+    return end
 
 
-async def _lines(context: ToolCallContext, command: str) -> ToolResult:
-    result = await context.sandbox.exec(command, timeout_s=context.timeout_s, shell="files")
-    if result.timed_out:
-        return ToolResult.failed(f"stopped after {context.timeout_s:g} s")
-    if result.stderr:
-        return ToolResult.failed(result.stderr.strip())
-    lines = result.stdout.splitlines()
-    return ToolResult({"matches": lines[:MAX_MATCHES], "more": len(lines) > MAX_MATCHES})
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _reason(path: str, error: OSError) -> str:

@@ -3,18 +3,31 @@
 from typing import Any
 
 from backends.base import ExecutionResult
+from toolsets.governed import ShellCommand
+from toolsets.results import KEPT_CHARS
 from toolsets.tool import ToolCallContext, ToolResult, tool
 
 
 @tool()
-async def terminal(context: ToolCallContext, command: str) -> ToolResult:
+async def terminal(
+    context: ToolCallContext, command: ShellCommand, stdin: str = "", timeout_s: float | None = None
+) -> ToolResult:
     """Run a shell command. The working directory and exported variables persist between calls.
 
     Args:
         command: The command line to run.
+        stdin: Text for its standard input.
+        timeout_s: Seconds after which it is stopped; the longest allowed if left out.
     """
-    result = await context.sandbox.exec(command, timeout_s=context.timeout_s, merge_stderr=True)
-    return ToolResult(seen_by_model(result, context.timeout_s))
+    limit = min(timeout_s or context.timeout_s, context.timeout_s)
+    result = await context.sandbox.exec(
+        command,
+        stdin=stdin.encode("utf-8", "surrogatepass") if stdin else None,
+        timeout_s=min(limit, context.remaining_s),
+        merge_stderr=True,
+        max_output_bytes=KEPT_CHARS,
+    )
+    return ToolResult(seen_by_model(result, limit))
 
 
 def seen_by_model(result: ExecutionResult, timeout_s: float) -> dict[str, Any]:

@@ -7,15 +7,16 @@ the world failed.
 """
 
 import inspect
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_type_hints
 
-import msgspec
 from docstring_parser import parse as parse_docstring
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from backends.base import Slot
+from toolsets.governed import Governed, governed_by
 from trajectories.messages import ToolSchema
 
 
@@ -29,19 +30,14 @@ class ToolResult:
     error: str | None = None
     """Why it failed, in one line; None on success."""
     files_changed: list[str] = field(default_factory=list)
+    """Paths as the model named them."""
+    cost_usd: float = 0.0
+    """What the call cost, where a service charges for it."""
 
     @classmethod
     def failed(cls, error: str) -> "ToolResult":
         """Build the answer to a call that could not do what it was asked."""
         return cls({"error": error}, success=False, error=error)
-
-    def text(self, max_chars: int) -> str:
-        """Return the content as the text of a tool message, its middle left out where it is too long."""
-        text = self.content if isinstance(self.content, str) else msgspec.json.encode(self.content).decode()
-        if len(text) <= max_chars:
-            return text
-        head, tail = text[: max_chars // 2], text[len(text) - max_chars // 2 :]
-        return f"{head}\n[{len(text) - len(head) - len(tail)} characters left out]\n{tail}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +50,22 @@ class ToolCallContext:
     timeout_s: float
     """How long the call may take."""
     idempotency_key: str
-    """Unique to this call over all rollouts and attempts; pass it on to services that can use it."""
+    """``trajectory_id/attempt/turn/index``, unique over all calls; pass it on to services that can use it."""
+    max_result_chars: int = 8000
+    """How much of a result the model is shown; a tool that can is better off choosing what."""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What tools keep between the calls of one attempt, each under its own name."""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def deadline(self) -> float:
+        """When the call must have ended, on the clock of `time.monotonic`."""
+        return self.started + self.timeout_s
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until the deadline; never quite 0, so that what is late ends by its own time limit."""
+        return max(self.deadline - time.monotonic(), 0.001)
 
     @property
     def sandbox(self) -> Slot:
@@ -81,6 +92,8 @@ class Tool:
     function: ToolFunction
     arguments: type[BaseModel]
     runs_in: Literal["slot", "host"]
+    governed: dict[str, Governed]
+    """Arguments that a policy looks into, and what the tool does with them."""
 
     def validated(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments as the function takes them.
@@ -124,9 +137,11 @@ def tool(*, runs_in: Literal["slot", "host"] = "slot") -> Callable[[ToolFunction
         schema = {
             "name": name,
             "description": "\n".join(described_as),
-            "parameters": _without_titles(arguments.model_json_schema()),
+            "parameters": _plain(arguments.model_json_schema(), {}),
         }
-        return Tool(name, {"type": "function", "function": schema}, function, arguments, runs_in)
+        found = {each.name: governed_by(hints[each.name]) for each in parameters}
+        governed = {argument: kind for argument, kind in found.items() if kind}
+        return Tool(name, {"type": "function", "function": schema}, function, arguments, runs_in, governed)
 
     return decorate
 
@@ -140,16 +155,19 @@ def _problem(details: Any) -> str:
     return f"argument {where!r}: {details['msg']}"
 
 
-def _without_titles(schema: Any) -> Any:
-    """Drop the titles pydantic adds: they cost prompt tokens and tell the model nothing."""
+def _plain(schema: Any, definitions: dict[str, Any]) -> Any:
+    """Drop the titles pydantic adds, which cost prompt tokens, and put definitions where they are used."""
     if isinstance(schema, list):
-        return [_without_titles(part) for part in schema]
+        return [_plain(part, definitions) for part in schema]
     if not isinstance(schema, dict):
         return schema
+    definitions = schema.get("$defs", definitions)
+    if "$ref" in schema:
+        return _plain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
     return {
-        key: {name: _without_titles(part) for name, part in value.items()}
+        key: {name: _plain(part, definitions) for name, part in value.items()}
         if key == "properties"
-        else _without_titles(value)
+        else _plain(value, definitions)
         for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str))
+        if key != "$defs" and not (key == "title" and isinstance(value, str))
     }

@@ -2,7 +2,8 @@
 
 What is wrong with a call is told to the model in the tool role; only a failure of the world raises. Calls
 that share the sandbox run in the order the model wrote them, since a later one may build on an earlier one;
-tools on the host run alongside.
+tools on the host run alongside. A call runs at most once: asked again for the same turn, the toolbox gives
+the answer it gave, and a call that was interrupted is not begun a second time.
 """
 
 import asyncio
@@ -10,8 +11,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from backends.base import Slot
+from toolsets.results import FOLDER, KEPT_CHARS, as_text, cut, longest_text, preview
 from toolsets.tool import ArgumentsRefused, Tool, ToolCallContext, ToolResult
 from trajectories.errors import RolloutError, ToolError
 from trajectories.messages import FLAGGED, Message, ParseError, ToolCall, ToolSchema
@@ -53,12 +56,16 @@ class Toolbox:
         self._slot = slot
         self._timeout_s = timeout_s
         self._max_result_chars = max_result_chars
+        self._memory: dict[str, Any] = {}
+        self._begun: dict[str, Answer | None] = {}
+        """By key; None while the call runs, and for ever if it was interrupted."""
 
     async def answer(self, message: Message, turn: int) -> list[Answer]:
         """Run the calls of an assistant message; answers stand in the order the model wrote the calls.
 
         Raises:
-            RolloutError: The world failed; the calls still running are cancelled.
+            RolloutError: The world failed, or a call of this turn was interrupted before; the calls still
+                running are cancelled.
         """
         blocks = [*message.tool_calls, *(error for error in message.errors if error.kind not in NOT_ANSWERED)]
         blocks.sort(key=lambda block: block.span or (0, 0))
@@ -66,7 +73,7 @@ class Toolbox:
 
         async def run(positions: list[int]) -> None:
             for position in positions:
-                answers[position] = await self._answer(blocks[position], f"{self._key}/{turn}/{position}")
+                answers[position] = await self._once(blocks[position], f"{self._key}/{turn}/{position}")
 
         on_host = [[position] for position, block in enumerate(blocks) if self._runs_on_host(block)]
         in_slot = [position for position, block in enumerate(blocks) if not self._runs_on_host(block)]
@@ -78,10 +85,22 @@ class Toolbox:
             raise failures.exceptions[0] from None
         return [answer for answer in answers if answer is not None]
 
+    async def _once(self, block: ToolCall | ParseError, key: str) -> Answer:
+        if key in self._begun:
+            answer = self._begun[key]
+            if answer is None:
+                raise ToolError(
+                    f"call {key} was begun before and what it did is unknown; it is not run again"
+                )
+            return answer
+        self._begun[key] = None
+        answer = self._begun[key] = await self._answer(block, key)
+        return answer
+
     async def _answer(self, block: ToolCall | ParseError, key: str) -> Answer:
         if isinstance(block, ParseError):
-            result = ToolResult.failed(block.message)
-            return Answer(Message.tool(result.text(self._max_result_chars), call_id=None, name=None), None)
+            text = preview(ToolResult.failed(block.message).content, self._max_result_chars)
+            return Answer(Message.tool(text, call_id=None, name=None), None)
         started = time.perf_counter()
         result = await self._result(block, key)
         execution = ToolExecution(
@@ -93,8 +112,24 @@ class Toolbox:
             error=result.error,
             files_changed=result.files_changed,
         )
-        text = result.text(self._max_result_chars)
+        text = await self._bounded(result.content, key)
         return Answer(Message.tool(text, call_id=block.id, name=block.name), execution)
+
+    async def _bounded(self, content: Any, key: str) -> str:
+        """Return what the model is shown; if that is not all, the rest is kept where it can be read."""
+        text = as_text(content)
+        if len(text) <= self._max_result_chars:
+            return text
+        kept_at = None
+        if any(tool.runs_in == "slot" for tool in self._tools.values()):
+            turn, position = key.split("/")[-2:]
+            kept_at = f"{FOLDER}/{turn}-{position}.txt"
+            whole = cut(longest_text(content), KEPT_CHARS).encode("utf-8", "surrogatepass")
+            try:
+                await (await self._slot()).write_file(kept_at, whole)
+            except OSError:  # the sandbox is full
+                kept_at = None
+        return preview(content, self._max_result_chars, kept_at)
 
     async def _result(self, call: ToolCall, key: str) -> ToolResult:
         tool = self._tools.get(call.name)
@@ -107,7 +142,9 @@ class Toolbox:
         except ArgumentsRefused as refusal:
             return ToolResult.failed(str(refusal))
         slot = await self._slot() if tool.runs_in == "slot" else None
-        context = ToolCallContext(self._task_id, slot, self._timeout_s, key)
+        context = ToolCallContext(
+            self._task_id, slot, self._timeout_s, key, self._max_result_chars, self._memory
+        )
         try:
             async with asyncio.timeout(self._timeout_s + GRACE_S) as limit:
                 return await tool(context, arguments)

@@ -1,10 +1,13 @@
 """Tools: the schema is the signature's, and arguments that don't fit are told to the model."""
 
+import time
 from typing import Literal
 
 import pytest
 
+from toolsets.governed import ReadPath, ShellCommand, WritePath
 from toolsets.registry import TOOLSETS, Toolset, resolve_tools
+from toolsets.todo import todo
 from toolsets.tool import ArgumentsRefused, ToolCallContext, ToolResult, tool
 from trajectories.errors import ConfigError
 
@@ -71,12 +74,6 @@ async def test_a_tool_is_called_with_its_defaults():
     assert (await forecast(context, forecast.validated({"city": "Bern"}))).content == "Bern 1 C"
 
 
-def test_a_long_result_keeps_head_and_tail_and_says_what_is_missing():
-    text = ToolResult("a" * 600 + "b" * 600).text(1000)
-    assert text.startswith("a" * 500 + "\n[200 characters left out]\n")
-    assert text.endswith("b" * 500)
-
-
 def test_every_shipped_tool_describes_itself_and_its_parameters():
     for each in resolve_tools(TOOLSETS):
         assert each.schema["function"]["description"]
@@ -101,13 +98,46 @@ def test_a_cycle_of_includes_is_shown():
         resolve_tools(["a"], cycle)
 
 
-def test_a_toolset_with_a_missing_requirement_is_left_out_with_one_line(caplog):
-    sets = {
-        "weather": Toolset([forecast], check_requirements=lambda: "no API key"),
-        "both": Toolset(includes=["weather"]),
-    }
-    assert resolve_tools(["both"], sets) == []
-    assert [record.message for record in caplog.records] == ["toolset weather is left out: no API key"]
+def test_an_unavailable_toolset_is_left_out_of_what_includes_it():
+    sets = {"weather": Toolset([forecast]), "both": Toolset(includes=["weather"])}
+    assert resolve_tools(["both"], sets) == [forecast]
+    assert resolve_tools(["both"], sets, unavailable={"weather": "no API key"}) == []
+
+
+def test_toolsets_and_single_tools_can_be_disabled():
+    names = [each.name for each in resolve_tools(["coding"], disabled=["files", "python", "terminal"])]
+    assert "start_job" in names
+    assert not {"read_file", "python", "terminal"} & set(names)
+    with pytest.raises(ConfigError, match=r"unknown toolset or tool 'reed_file'; did you mean 'read_file'"):
+        resolve_tools(["files"], disabled=["reed_file"])
+
+
+def test_a_tool_says_what_it_does_with_commands_and_paths():
+    @tool()
+    async def install(
+        context: ToolCallContext, script: ShellCommand, sources: list[ReadPath], target: WritePath, note: str
+    ) -> ToolResult:
+        """Install."""
+        return ToolResult("")
+
+    uses = {name: governed.use for name, governed in install.governed.items()}
+    assert uses == {"script": "command", "sources": "read", "target": "write"}
+
+
+def test_nested_arguments_are_described_where_they_are_used_and_checked():
+    (parameter,) = [todo.schema["function"]["parameters"]["properties"]["items"]]
+    (items, _) = parameter["anyOf"]
+    assert items["items"]["properties"]["status"]["enum"] == ["open", "doing", "done"]
+    assert "$ref" not in str(todo.schema)
+    with pytest.raises(ArgumentsRefused, match=r"items\.0\.status"):
+        todo.validated({"items": [{"task": "x", "status": "perhaps"}]})
+
+
+async def test_the_deadline_runs_from_the_start_of_the_call():
+    context = ToolCallContext("task", None, 10.0, "key", started=time.monotonic() - 4)
+    assert 5 < context.remaining_s < 6.01
+    late = ToolCallContext("task", None, 1.0, "key", started=time.monotonic() - 4)
+    assert 0 < late.remaining_s < 0.01
 
 
 def test_two_tools_of_one_name_are_refused():

@@ -1,10 +1,14 @@
 """The toolbox: every call gets one answer, in order; only a failure of the world raises."""
 
 import asyncio
+import errno
+import json
 
 import pytest
 
 from toolsets import toolbox as toolbox_module
+from toolsets.results import KEPT_CHARS
+from toolsets.todo import todo
 from toolsets.tool import ToolCallContext, ToolResult, tool
 from toolsets.toolbox import Toolbox
 from trajectories.errors import SandboxDied, ToolError
@@ -44,15 +48,17 @@ async def no_slot():
     raise SandboxDied("gone")
 
 
+SETTINGS = {
+    "task_id": "t",
+    "key": "run/item/0/1",
+    "slot": no_slot,
+    "timeout_s": 5.0,
+    "max_result_chars": 1000,
+}
+
+
 def box(**changes) -> Toolbox:
-    settings = {
-        "task_id": "t",
-        "key": "run/item/0/1",
-        "slot": no_slot,
-        "timeout_s": 5.0,
-        "max_result_chars": 1000,
-    }
-    return Toolbox([echo, broken, hang, in_slot], **{**settings, **changes})
+    return Toolbox([echo, broken, hang, in_slot, huge], **{**SETTINGS, **changes})
 
 
 def calling(*calls: ToolCall | ParseError) -> Message:
@@ -134,3 +140,84 @@ async def test_a_message_without_calls_needs_no_answer():
 async def test_fifty_parallel_calls_all_get_their_answer():
     calls = [ToolCall(f"c{i}", "echo", {"text": str(i)}) for i in range(50)]
     assert len(await answers(calling(*calls))) == 50
+
+
+HUGE = 100 * 2**20
+
+
+@tool(runs_in="host")
+async def huge(context: ToolCallContext, shape: str) -> ToolResult:
+    """Return more than anyone wants to read."""
+    text = "x" * HUGE
+    return ToolResult(text if shape == "text" else {"output": text, "exit_code": 0})
+
+
+class Drawer:
+    """A sandbox that only keeps files."""
+
+    def __init__(self, full: bool = False):
+        self.files: dict[str, bytes] = {}
+        self._full = full
+
+    async def write_file(self, path, data):
+        if self._full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.files[path] = data
+
+
+@pytest.mark.parametrize("shape", ["text", "parts"])
+async def test_a_huge_result_is_bounded_and_kept_where_the_agent_can_read_it(shape):
+    drawer = Drawer()
+
+    async def slot():
+        return drawer
+
+    (given,) = await answers(calling(ToolCall("a", "huge", {"shape": shape})), slot=slot)
+    assert len(given.message.content) < 1400
+    assert "the whole text is in /tmp/tool-results/0-0.txt, read it in parts" in given.message.content
+    kept = drawer.files["/tmp/tool-results/0-0.txt"]
+    assert set(kept[: KEPT_CHARS // 2]) == {ord("x")}
+    assert len(kept) < KEPT_CHARS + 200
+    assert (shape == "text") or '"exit_code":0' in given.message.content
+
+
+async def test_a_huge_result_is_bounded_where_nothing_can_be_kept():
+    drawer = Drawer(full=True)
+
+    async def slot():
+        return drawer
+
+    (given,) = await answers(calling(ToolCall("a", "huge", {"shape": "text"})), slot=slot)
+    assert len(given.message.content) < 1400
+    assert "characters left out]" in given.message.content
+
+
+async def test_a_call_runs_at_most_once():
+    keys.clear()
+    toolbox, message = box(), calling(ToolCall("a", "echo", {"text": "hi"}))
+    first = await toolbox.answer(message, 3)
+    assert await toolbox.answer(message, 3) == first
+    assert keys == ["run/item/0/1/3/0"]
+    await toolbox.answer(message, 4)
+    assert len(keys) == 2
+
+
+async def test_a_call_that_was_interrupted_is_not_begun_again():
+    toolbox, message = box(), calling(ToolCall("a", "hang", {}))
+    running = asyncio.create_task(toolbox.answer(message, 0))
+    await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    with pytest.raises(ToolError, match="run/item/0/1/0/0 was begun before"):
+        await toolbox.answer(message, 0)
+
+
+async def test_tools_remember_within_an_attempt_and_not_beyond():
+    toolbox = Toolbox([todo], **SETTINGS)
+    items = [{"task": "write", "status": "doing"}]
+    await toolbox.answer(calling(ToolCall("a", "todo", {"items": items})), 0)
+    (again,) = await toolbox.answer(calling(ToolCall("a", "todo", {})), 1)
+    assert json.loads(again.message.content) == {"items": items, "count": {"doing": 1}}
+    (fresh,) = await Toolbox([todo], **SETTINGS).answer(calling(ToolCall("a", "todo", {})), 0)
+    assert json.loads(fresh.message.content)["items"] == []
