@@ -112,6 +112,7 @@ def launch_command(limits: SandboxLimits, host: HostFacts) -> list[str]:
     gain = [] if host.root else ["--user", "--map-root-user"]
     return [
         *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
+        "--mount-proc",  # in a container parts of /proc are covered, and then bubblewrap may mount no other
         *("sh", "-c", source("launch.sh"), "launch", storage, owner, *host.passed, "--"),
         *as_sandbox_user(host.root),
         host.bwrap,

@@ -25,12 +25,18 @@ CHECKS: list[Check] = [
 
 ONE_USER = "a sandbox has one user: its first process must be able to end whatever the agent starts"
 
+EACH_ALONE = "needs a memory cgroup; each process is bounded alone"
+
 GAPS: Mapping[str, Mapping[str, str]] = {
     "local": {
         "a_command_can_run_as_another_user": ONE_USER,
-        "memory_of_all_processes_together_is_bounded": "needs a memory cgroup; each process is bounded alone",
+        "memory_of_all_processes_together_is_bounded": EACH_ALONE,
     },
     "docker": {"a_command_can_run_as_another_user": ONE_USER},
+    "ssh": {
+        "a_command_can_run_as_another_user": ONE_USER,
+        "memory_of_all_processes_together_is_bounded": EACH_ALONE,
+    },
 }
 """Checks that a kind of backend is known to fail, with the reason."""
 

@@ -27,7 +27,14 @@ def _docker() -> tuple[type[Any], Callable[[Any], Maker]]:
     return DockerLimits, DockerMaker
 
 
-_KINDS = {"docker": _docker, "local": _local}
+def _ssh() -> tuple[type[Any], Callable[[Any], Maker]]:
+    from backends.ssh import SshMaker
+    from backends.ssh_host import SshLimits
+
+    return SshLimits, SshMaker
+
+
+_KINDS = {"docker": _docker, "local": _local, "ssh": _ssh}
 """What a kind's own options are, and what makes its sandboxes; imported when it is asked for."""
 
 

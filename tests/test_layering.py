@@ -28,6 +28,7 @@ HEAVY = {
     "torch",
     "transformers",
     "vllm",
+    "asyncssh",
     "modal",
     "docker",
     "anthropic",

@@ -9,6 +9,7 @@ import pytest
 
 from backends import create_backend
 from backends.local import LocalLimits, LocalMaker
+from tests.backends.host_processes import processes_with, until
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
 
 ROOT = Path(__file__).parents[2]
@@ -16,23 +17,6 @@ ROOT = Path(__file__).parents[2]
 
 def descriptors():
     return sorted(os.listdir("/proc/self/fd"))
-
-
-def processes_with(argument):
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and argument.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
-async def until(condition):
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - what is waited for sets no event
-            await asyncio.sleep(0.02)
 
 
 async def test_a_release_frees_every_descriptor_and_process():

@@ -1,0 +1,60 @@
+"""The remote backends behave as the contract says. The checks of a kind share what makes its sandboxes."""
+
+from dataclasses import fields
+
+import pytest
+import pytest_asyncio
+
+from backends.conformance import CHECKS, GAPS, run_check
+from backends.machine import OutputLimits
+from backends.maker import Maker
+from backends.pool import Pool, PoolLimits
+from backends.ssh import SshMaker
+from backends.ssh_host import SshLimits
+
+SMALL = {"disk_mb": 64, "memory_mb": 1024}
+
+
+class Shared(Maker):
+    """A maker that outlives the pools that use it: most of a remote backend's start is the same each time."""
+
+    def __init__(self, maker):
+        self._maker = maker
+
+    async def check(self):
+        await self._maker.check()
+
+    async def make(self, image):
+        return await self._maker.make(image)
+
+
+async def conforms(check, maker):
+    names = {field.name for field in fields(OutputLimits)}
+
+    def factory(**options):
+        output = {name: options.pop(name) for name in names & options.keys()}
+        return Pool(Shared(maker), PoolLimits(**options), OutputLimits(**output))
+
+    await run_check(check, factory)
+
+
+def cases(kind):
+    return [pytest.param(check, marks=gap_of(kind, check), id=check.name) for check in CHECKS]
+
+
+def gap_of(kind, check):
+    gap = GAPS[kind].get(check.name)
+    return [pytest.mark.xfail(reason=gap, strict=True)] if gap else []
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def ssh(sshd):
+    maker = SshMaker(SshLimits(**sshd.options, **SMALL))
+    yield maker
+    await maker.close()
+
+
+@pytest.mark.parametrize("check", cases("ssh"))
+@pytest.mark.asyncio(loop_scope="module")
+async def test_ssh_conforms(check, ssh):
+    await conforms(check, ssh)
