@@ -33,6 +33,7 @@ GAPS: Mapping[str, Mapping[str, str]] = {
         "memory_of_all_processes_together_is_bounded": EACH_ALONE,
     },
     "docker": {"a_command_can_run_as_another_user": ONE_USER},
+    "nomad": {"a_command_can_run_as_another_user": ONE_USER},
     "ssh": {
         "a_command_can_run_as_another_user": ONE_USER,
         "memory_of_all_processes_together_is_bounded": EACH_ALONE,

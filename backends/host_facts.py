@@ -1,21 +1,29 @@
-"""What has to be known of a host before bubblewrap can be started there."""
+"""What has to be known of a host before bubblewrap can be started there, and how it is then."""
 
 import asyncio
+import shlex
 
-from backends.bubblewrap import SYSTEM_DIRECTORIES, HostFacts
+from backends.bubblewrap import (
+    SYSTEM_DIRECTORIES,
+    HostFacts,
+    SandboxLimits,
+    as_sandbox_user,
+    launch_command,
+)
 from backends.link import STDOUT
-from backends.remote import Host
+from backends.remote import Host, Launch
 from trajectories.errors import SandboxUnavailable
+
+PACKAGES = {"unshare": "util-linux", "setpriv": "util-linux", "bwrap": "bubblewrap"}
 
 PROGRAM = f"""
 printf 'root %d\\n' "$((EUID == 0))"
-for tool in unshare setpriv bwrap; do printf 'tool %s %s\\n' "$tool" "$(type -P "$tool")"; done
+for tool in {" ".join(PACKAGES)}; do printf 'tool %s %s\\n' "$tool" "$(type -P "$tool")"; done
 for name in {" ".join(SYSTEM_DIRECTORIES)}; do
     if [[ -L $name ]]; then printf 'link %s %s\\n' "$name" "$(readlink "$name")"
     elif [[ -d $name ]]; then printf 'directory %s\\n' "$name"; fi
 done
 """
-PACKAGES = {"unshare": "util-linux", "setpriv": "util-linux", "bwrap": "bubblewrap"}
 
 
 async def look(host: Host, timeout_s: float) -> HostFacts:
@@ -34,12 +42,18 @@ async def look(host: Host, timeout_s: float) -> HostFacts:
 
     try:
         async with asyncio.timeout(timeout_s):
-            process = await host.run(PROGRAM.encode(), receive, lambda reason: None)
+            process = await host.run(PROGRAM, receive, lambda reason: None)
             await over.wait()
             await process.end()
     except TimeoutError as error:
         raise SandboxUnavailable(f"{host.address} does not answer within {timeout_s:g} s") from error
     return _read(said.decode(errors="replace"), host.address)
+
+
+def bubblewrap_launch(limits: SandboxLimits, facts: HostFacts) -> Launch:
+    """Tell how bubblewrap is started on a host: in a process namespace of its own, the warden below it."""
+    join = shlex.join(as_sandbox_user(facts.root))
+    return Launch(launch_command(limits, facts), depth=2, join=join)
 
 
 def _read(said: str, address: str) -> HostFacts:

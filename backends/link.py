@@ -76,8 +76,13 @@ def source(name: str) -> str:
     return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
 
 
+def record(text: str) -> bytes:
+    """Return a shell program as `BOOTSTRAP` reads it: its size in five digits, then itself."""
+    data = text.encode("ascii")  # bash counts characters, and knows them by its locale
+    return b"%05d" % len(data) + data
+
+
 @cache
 def program(name: str) -> bytes:
-    """Return one of the shell programs as a record: its size in five digits, then itself."""
-    text = source(name).encode("ascii")  # bash counts characters, and knows them by its locale
-    return b"%05d" % len(text) + text
+    """Return one of the shell programs beside this module as a record."""
+    return record(source(name))

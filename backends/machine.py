@@ -68,9 +68,12 @@ class Machine:
         Raises:
             SandboxDied: The sandbox does not answer.
         """
-        async with asyncio.TaskGroup() as group:
-            for name in ("control", "main"):
-                group.create_task(self.shell(name).open())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in ("control", "main"):
+                    group.create_task(self.shell(name).open())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
 
     def shell(self, name: str) -> Shell:
         """Return a shell by name; it is opened when it first runs something.

@@ -34,7 +34,14 @@ def _ssh() -> tuple[type[Any], Callable[[Any], Maker]]:
     return SshLimits, SshMaker
 
 
-_KINDS = {"docker": _docker, "local": _local, "ssh": _ssh}
+def _nomad() -> tuple[type[Any], Callable[[Any], Maker]]:
+    from backends.nomad import NomadMaker
+    from backends.nomad_job import NomadLimits
+
+    return NomadLimits, NomadMaker
+
+
+_KINDS = {"docker": _docker, "local": _local, "nomad": _nomad, "ssh": _ssh}
 """What a kind's own options are, and what makes its sandboxes; imported when it is asked for."""
 
 

@@ -26,13 +26,25 @@ RELAY = """
 inner={pid}
 for ((level = 0; level < {depth}; level++)); do read -r inner _ <"/proc/$inner/task/$inner/children"; done
 exec {join} bash --noprofile --norc -c '
-    cd "$1" || exit
-    exec 4>"$2.in" 5<"$2.out" 6<"$2.err" || exit
-    rm -f "$2.in" "$2.out" "$2.err"
-    printf %s "$3"; printf %s "$3" >&2
-    cat <&5 4>&- 6<&- &
-    cat <&6 >&2 4>&- 5<&- &
-    exec cat >&4 2>/dev/null 5<&- 6<&-' relay "/proc/$inner/root/run/lachesis" {name} {mark}
+    name=$2 mark=$3
+    cd "$1" && exec 3<&0 5<"$name.in" 6<"$name.out" 7<"$name.err" || exit
+    set -- $(stat -L -c %d . /dev/fd/5 /dev/fd/6 /dev/fd/7)
+    [[ -p /dev/fd/5 && -p /dev/fd/6 && -p /dev/fd/7 && "$2 $3 $4" == "$1 $1 $1" ]] || exit
+    exec 4<>/dev/fd/5 5<&-
+    rm -f "$name.in" "$name.out" "$name.err"
+    printf %s "$mark"; printf %s "$mark" >&2
+    cat <&3 >&4 2>/dev/null 6<&- 7<&- & input=$!
+    cat <&6 2>/dev/null 3<&- 4<&- 7<&- & output=$!
+    cat <&7 >&2 3<&- 4<&- 6<&- & errors=$!
+    exec 0<&- 3<&- 4<&- 6<&- 7<&-
+    wait -n "$input" "$output" # either side may be the first to go
+    if kill "$input"; then wait "$errors"; else kill "$output" "$errors"; fi 2>/dev/null
+' relay "/proc/$inner/root/run/lachesis" {name} {mark}
+"""
+"""Carries a shell's streams between its named pipes and the streams of a process on the host.
+
+The agent may have put a link in a pipe's place, to a file of the host. So nothing is read or written before
+what was opened is known to be a pipe in the sandbox, and no name is followed twice.
 """
 
 Lost = Callable[[str], None]
@@ -61,8 +73,8 @@ class Launch:
     """Becomes a sandbox whose first process is the warden."""
     depth: int
     """How many generations below the command's own process the warden is."""
-    join: list[str]
-    """Prefix of a command that shall run as the sandbox's user."""
+    join: str
+    """Prefix, in bash, of a command that shall run as the sandbox's user."""
     workspace: str = "/workspace"
     temporary: tuple[str, ...] = ("/tmp", "/home/agent", "/dev/shm")
 
@@ -84,7 +96,7 @@ class Host(ABC):
         """
 
     @abstractmethod
-    async def run(self, program: bytes, receive: Receive, lost: Lost) -> Process:
+    async def run(self, program: str, receive: Receive, lost: Lost) -> Process:
         """Start `COMMAND` and send it ``program``.
 
         Raises:
@@ -118,8 +130,8 @@ class RemoteSandbox(Sandbox):
         try:
             launch = sandbox._launch = await host.launch()
             sandbox.workspace, sandbox.temporary = launch.workspace, launch.temporary
-            program = f"printf '\\nhost %d\\n' $$; exec {shlex.join(launch.command)}"
-            sandbox._process = await host.run(program.encode(), warden.receive, warden.mourn)
+            program = f"printf '\\rhost %d\\n' $$; exec {shlex.join(launch.command)}"
+            sandbox._process = await host.run(program, warden.receive, warden.mourn)
             await warden.attach(sandbox._process, timeout_s)
         except BaseException:
             await finish(sandbox.destroy())
@@ -132,13 +144,10 @@ class RemoteSandbox(Sandbox):
             raise SandboxDied("the sandbox has no room for another shell")
         assert self._launch is not None, "it was started"
         mark = secrets.token_urlsafe(9)
-        relay = RELAY.format(
-            pid=self.pid, depth=self._launch.depth, join=shlex.join(self._launch.join), name=name, mark=mark
-        )
+        launch = self._launch
+        relay = RELAY.format(pid=self.pid, depth=launch.depth, join=launch.join, name=name, mark=mark)
         try:
-            return await self._host.run(
-                relay.encode(), After(mark.encode(), receive).receive, self._warden.mourn
-            )
+            return await self._host.run(relay, After(mark.encode(), receive).receive, self._warden.mourn)
         except SandboxUnavailable as error:
             raise SandboxDied(f"no shell could be opened in the sandbox: {error}") from error
 

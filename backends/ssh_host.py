@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from backends.bubblewrap import SandboxLimits, as_sandbox_user, launch_command
+from backends.bubblewrap import SandboxLimits
 from backends.finish import finish
-from backends.host_facts import look
-from backends.link import Receive
+from backends.host_facts import bubblewrap_launch, look
+from backends.link import Receive, record
 from backends.remote import COMMAND, Host, Launch, Lost
 from backends.ssh_process import SshProcess
 from trajectories.errors import ConfigError, SandboxUnavailable
@@ -62,7 +62,7 @@ class _Connection:
         self.limit = limit
         self.heartbeat: asyncio.Task[None] | None = None
 
-    async def open(self, program: bytes, receive: Receive, lost: Lost) -> SshProcess:
+    async def open(self, program: str, receive: Receive, lost: Lost) -> SshProcess:
         """Start a process; the caller has counted it in ``sessions``."""
         process = SshProcess(receive, lost, self._one_less)
         try:
@@ -72,12 +72,12 @@ class _Connection:
         except BaseException:
             process.abandon()
             raise
-        process.write(program + b"\0")
+        process.write(record(program))
         return process
 
     async def guard(self, lease_s: float) -> None:
         self.sessions += 1
-        program = GUARD.format(lease_s=lease_s).encode()
+        program = GUARD.format(lease_s=lease_s)
         try:
             process = await self.open(program, lambda channel, data: None, lambda reason: None)
         except BaseException:
@@ -111,7 +111,7 @@ class SshHost(Host):
         self._launch: Launch | None = None
 
     @override
-    async def run(self, program: bytes, receive: Receive, lost: Lost) -> SshProcess:
+    async def run(self, program: str, receive: Receive, lost: Lost) -> SshProcess:
         import asyncssh
 
         while True:
@@ -129,8 +129,7 @@ class SshHost(Host):
     async def launch(self) -> Launch:
         if self._launch is None:
             facts = await look(self, self._limits.start_timeout_s)
-            join = as_sandbox_user(facts.root)
-            self._launch = Launch(launch_command(self._limits, facts), depth=2, join=join)
+            self._launch = bubblewrap_launch(self._limits, facts)
         return self._launch
 
     async def close(self) -> None:

@@ -8,9 +8,12 @@ import pytest_asyncio
 from backends.conformance import CHECKS, GAPS, run_check
 from backends.machine import OutputLimits
 from backends.maker import Maker
+from backends.nomad import NomadMaker
+from backends.nomad_job import NomadLimits
 from backends.pool import Pool, PoolLimits
 from backends.ssh import SshMaker
 from backends.ssh_host import SshLimits
+from tests.backends.nomad_server import nomad_server
 
 SMALL = {"disk_mb": 64, "memory_mb": 1024}
 
@@ -58,3 +61,19 @@ async def ssh(sshd):
 @pytest.mark.asyncio(loop_scope="module")
 async def test_ssh_conforms(check, ssh):
     await conforms(check, ssh)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def nomad():
+    async with nomad_server() as server:
+        limits = {"image": "lachesis-slots", "container_memory_mb": 2048, "slots_per_container": 4}
+        maker = NomadMaker(NomadLimits(address=server.url, **limits, **SMALL))
+        yield maker
+        await maker.close()
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("check", cases("nomad"))
+@pytest.mark.asyncio(loop_scope="module")
+async def test_nomad_conforms(check, nomad):
+    await conforms(check, nomad)

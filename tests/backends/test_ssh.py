@@ -198,3 +198,16 @@ async def test_an_image_is_refused(sshd):
     async with ssh(sshd) as backend:
         with pytest.raises(ConfigError, match="use the docker"):
             await backend.acquire("a", image="debian")
+
+
+async def test_a_link_in_a_pipes_place_leads_to_nothing_of_the_host(sshd):
+    with open_folder() as folder:
+        (folder / "secret").write_text("of the host")
+        (folder / "secret").chmod(0o666)
+        plant = f"for s in in out err; do rm -f $1.$s; ln -s {folder}/secret $1.$s; done 2>/dev/null"
+        async with ssh(sshd) as backend, backend.acquire("a") as slot:
+            await slot.exec(f"cd /run/lachesis; (set -- later; while :; do {plant}; done) & true")
+            with suppress(SandboxDied):
+                result = await slot.exec("cat", shell="later")
+                assert "of the host" not in result.stdout
+        assert (folder / "secret").read_text() == "of the host"
