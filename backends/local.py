@@ -35,6 +35,10 @@ class LocalLimits(SandboxLimits):
     """Folder of a Python environment, such as ``.venv``: seen read-only, its programs first on PATH. None is
     the Python of this process without its packages."""
 
+    def __post_init__(self) -> None:
+        if self.python is not None and not Path(self.python, "bin/python3").exists():
+            raise ConfigError(f"python: {self.python} holds no bin/python3; name a Python environment")
+
 
 class LocalSandbox(Sandbox):
     """One bubblewrap sandbox."""
@@ -113,10 +117,6 @@ class LocalMaker(Maker):
         for tool in ("unshare", "setpriv", "mount"):
             if shutil.which(tool) is None:
                 raise SandboxUnavailable(f"{tool!r} is not on PATH; install util-linux", retryable=False)
-        if self._limits.python is not None and not Path(self._limits.python, "bin/python3").exists():
-            raise ConfigError(
-                f"python: {self._limits.python} holds no bin/python3; name a Python environment"
-            )
 
     @override
     async def make(self, image: str | None) -> tuple[Sandbox, Warden]:

@@ -18,6 +18,7 @@ from environments.config import EnvConfig
 from environments.estimates import Estimate, mean_over_groups, pass_at_k
 from environments.items import PromptItem, TaskItem, load_items
 from environments.reward import Reward, ToolContext, checked_reward
+from environments.workspace import Workspace
 from toolsets.distribution import draw_toolsets
 from toolsets.registry import resolve_tools
 from toolsets.requirements import find_unavailable
@@ -92,6 +93,10 @@ class BaseAgentEnv(ABC):
         """Return conversations that show how such tasks are done; the config says how many are used."""
         return []
 
+    def image(self, item: TaskItem) -> str | None:
+        """Return the image that the item's sandbox starts from; None is the backend's default."""
+        return None
+
     async def setup_workspace(self, item: TaskItem, slot: Slot) -> None:
         """Prepare the sandbox before the agent's first command; by default with the item's ``files``."""
         for path, content in item.get("files", {}).items():
@@ -153,12 +158,14 @@ class BaseAgentEnv(ABC):
         first = len(opening)
         return Prompt(messages, [*range(first if steering else 0), *range(first, first + len(examples))])
 
-    async def score(self, item: TaskItem, result: Transcript, ctx: ToolContext) -> Reward:
-        """Run `compute_reward` within its time limit.
+    async def score(self, item: TaskItem, result: Transcript, workspace: Workspace) -> Reward:
+        """Run `compute_reward` within its time limit, on the sandbox the agent left.
 
         Raises:
             RewardError: It raised, took too long, or gave a number that is not finite.
+            SandboxError: The sandbox failed.
         """
+        ctx = ToolContext(workspace.slot, self.config.reward_timeout_s)
         try:
             async with asyncio.timeout(self.config.reward_timeout_s):
                 return checked_reward(await self.compute_reward(item, result, ctx), len(result.turns))

@@ -4,9 +4,6 @@ Problems in the style of GSM8K (Cobbe et al. 2021, arXiv:2110.14168) are generat
 itself is read with ``--env.dataset openai/gsm8k:main``.
 """
 
-import re
-from decimal import Decimal, InvalidOperation
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.agent_loop import Transcript
@@ -15,11 +12,10 @@ from environments.config import EnvConfig
 from environments.gsm8k_problems import generate_problems
 from environments.items import TaskItem
 from environments.reward import ToolContext
+from environments.scorers import final_number
 from trajectories.messages import Message, ToolCall
 
 INSTRUCTION = "Use the python tool to compute. End your answer with a line '#### ' and the number alone."
-
-NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 
 
 class GSM8KEnvConfig(EnvConfig):
@@ -76,19 +72,6 @@ class GSM8KEnv(BaseAgentEnv):
     async def compute_reward(self, item: TaskItem, result: Transcript, ctx: ToolContext) -> float:
         """Give 1 where the answer's final number equals the solution's, else 0."""
         return float(final_number(result.answer) == final_number(item["answer"]))
-
-
-def final_number(text: str) -> Decimal | None:
-    """Return the number after the last ``####``, or else the text's last number; None if there is none."""
-    _, marker, after = text.rpartition("####")
-    numbers = NUMBER.findall(after)
-    if not numbers:
-        return None
-    found = numbers[0] if marker else numbers[-1]
-    try:
-        return Decimal(found.replace(",", ""))
-    except InvalidOperation:
-        return None
 
 
 if __name__ == "__main__":

@@ -50,15 +50,28 @@ class ToolContext:
         self._slot = slot
         self._timeout_s = timeout_s
 
-    async def exec(self, command: str) -> ExecutionResult:
+    async def workspace(self) -> str:
+        """Return the workspace's absolute path inside the sandbox."""
+        return (await self._slot()).workspace
+
+    async def exec(
+        self, command: str, *, stdin: bytes | None = None, timeout_s: float | None = None
+    ) -> ExecutionResult:
         """Run a shell command in the workspace.
+
+        Args:
+            command: Bash source text.
+            stdin: Bytes on its standard input; None is an empty input.
+            timeout_s: Limit of this command, for those that run what is judged: to run into it is a result
+                (``timed_out``). Without it the reward's own limit holds, and running into that is a failure.
 
         Raises:
             RewardError: It did not end within the reward's time limit.
         """
         slot = await self._slot()
-        result = await slot.exec(command, timeout_s=self._timeout_s, shell="control")
-        if result.timed_out:
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        result = await slot.exec(command, timeout_s=limit_s, stdin=stdin, shell="control")
+        if result.timed_out and timeout_s is None:
             raise RewardError(f"the check {command!r} did not end within {self._timeout_s:g} s")
         return result
 

@@ -11,7 +11,7 @@ from functools import partial
 from backends.base import ToolBackend
 from environments.agent_loop import Transcript, agent_loop
 from environments.base import BaseAgentEnv, Prompt
-from environments.reward import Reward, ToolContext
+from environments.reward import Reward
 from environments.workspace import Workspace
 from inference.session import ModelClient
 from rollouts.specs import RolloutSpec
@@ -36,7 +36,9 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
     key = f"{spec.trajectory_id}/{attempt}"
     prompt = env.prompt(spec.item)
     transcript = Transcript(list(prompt.messages))
-    workspace = Workspace(world.backend, key, partial(env.setup_workspace, spec.item))
+    workspace = Workspace(
+        world.backend, key, partial(env.setup_workspace, spec.item), image=env.image(spec.item)
+    )
     toolsets = env.toolsets_of(spec.group_id)
     toolbox = Toolbox(
         env.tools_of(toolsets),
@@ -54,8 +56,7 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
             async with world.client.session(spec.trajectory_id, prompt.messages, toolbox.schemas) as session:
                 await agent_loop(session, transcript, toolbox, env.limits, config.sampling.params(spec.seed))
             judged_from = time.perf_counter()
-            context = ToolContext(workspace.slot, config.reward_timeout_s)
-            result = await env.score(spec.item, transcript, context)
+            result = await env.score(spec.item, transcript, workspace)
             reward_s = time.perf_counter() - judged_from
     except RolloutError as error:
         result = error

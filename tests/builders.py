@@ -39,7 +39,7 @@ class NoSandbox(ToolBackend):
     async def stop(self) -> None:
         pass
 
-    def acquire(self, task_id, *, timeout_s=None) -> Acquisition:
+    def acquire(self, task_id, *, image=None, timeout_s=None) -> Acquisition:
         async def take() -> Slot:
             raise SandboxUnavailable("no sandboxes here")
 

@@ -142,6 +142,6 @@ async def test_a_python_environment_is_seen_read_only_with_its_packages():
         assert (await slot.exec(f"touch {sys.prefix}/x")).exit_code != 0
 
 
-async def test_a_folder_that_is_no_python_environment_is_refused_by_name(tmp_path):
+def test_a_folder_that_is_no_python_environment_is_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match=f"python: {tmp_path} holds no bin/python3"):
-        await create_backend("local", python=str(tmp_path)).start()
+        create_backend("local", python=str(tmp_path))
