@@ -105,7 +105,11 @@ class BaseAgentEnv(ABC):
 
     @abstractmethod
     async def compute_reward(self, item: TaskItem, result: Transcript, ctx: ToolContext) -> float | Reward:
-        """Score what the agent did, on the sandbox it left; never on its claims about it."""
+        """Score what the agent did, on the sandbox it left; never on its claims about it.
+
+        `RewardParts` puts a reward together from common parts. Where the agent could prepare its sandbox to
+        fool the judge, derive from `CleanRoomEnv`: this then looks at a fresh one.
+        """
 
     async def evaluate(self, groups: list[Group]) -> dict[str, Estimate]:
         """Summarise the rollouts of the evaluation items, each figure with its confidence interval."""

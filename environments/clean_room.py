@@ -6,6 +6,7 @@ taken out, the sandbox ends, and `compute_reward` looks at a fresh one that hold
 else of the agent's.
 """
 
+import errno
 import logging
 import tempfile
 from functools import partial
@@ -24,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 NEVER_CODE = (".git", "__pycache__", "*.py[co]", "*.pth", "sitecustomize.py", "usercustomize.py")
 """Names that git and Python act on unasked; a judge has no use for an agent's version of them."""
+
+
+MISFITS = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)
+"""How a workspace refuses a file in the place of a folder, or the other way round."""
 
 
 class CleanRoomEnv(BaseAgentEnv):
@@ -56,16 +61,21 @@ class CleanRoomEnv(BaseAgentEnv):
                 await self.artefacts(item).collect(
                     await workspace.slot(), Path(folder), self.config.reward_timeout_s
                 )
+                await workspace.release()
+                async with workspace.another("judge", partial(self._furnish, item, Path(folder))) as room:
+                    await room.slot()  # waits for its turn, which is not the reward's time
+                    return await super().score(item, result, room)
             except ArtefactsRefused as refusal:
                 logger.info("artefacts refused: %s", refusal)
                 return Reward(0.0, metrics={"artefacts_refused": 1.0})
-            await workspace.release()
-            async with workspace.another("judge", partial(self._furnish, item, Path(folder))) as room:
-                await room.slot()  # waits for its turn, which is not the reward's time
-                return await super().score(item, result, room)
 
     async def _furnish(self, item: TaskItem, folder: Path, room: Slot) -> None:
         """Put the artefacts in the place of what stood there at the start."""
         await self.setup_room(item, room)
         await self.artefacts(item).clear(room, self.config.reward_timeout_s)
-        await room.upload(folder, ".")
+        try:
+            await room.upload(folder, ".")
+        except OSError as error:
+            if error.errno in MISFITS:
+                raise ArtefactsRefused(f"a file stands where the judge has a folder: {error}") from error
+            raise

@@ -22,6 +22,7 @@ import time
 
 PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
+
 START_S = 20.0
 """For a worker to have pytest ready, even on a host that is busy."""
 
@@ -77,6 +78,9 @@ def supervise(request):
     passed, notes, broken = set(), [], None
     for file, indices in request["files"].items():
         ids = {request["tests"][index]: index for index in indices}
+        if time.monotonic() > deadline:
+            notes.append(f"{file}: the time was up")
+            continue
         task = {"file": file, "ids": list(ids), "paths": request["paths"], "options": request["options"]}
         outcome = run_file([sys.executable, *own_command], task, deadline)
         end_children()

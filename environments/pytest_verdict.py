@@ -42,7 +42,7 @@ class Verdict:
         return sum(test in self.passed for test in tests) / len(tests) if tests else 1.0
 
 
-def test_file(node_id: str) -> str:
+def file_of_test(node_id: str) -> str:
     """Return the file of a test.
 
     Raises:
@@ -86,7 +86,7 @@ async def run_tests(
     ids = list(dict.fromkeys(tests))
     files: dict[str, list[int]] = {}
     for index, test in enumerate(ids):
-        files.setdefault(test_file(test), []).append(index)
+        files.setdefault(file_of_test(test), []).append(index)
     workspace = await ctx.workspace()
     request = {
         "workspace": workspace,
@@ -106,7 +106,9 @@ async def run_tests(
     if verdict is None:
         return Verdict(frozenset(), ["the tested code ended or stopped the run"])
     if verdict["broken"]:
-        raise RewardError(f"the judge's sandbox could not run tests: {verdict['broken']}")
+        raise RewardError(
+            f"the judge's sandbox could not run tests: {verdict['broken']}; its {python} needs pytest"
+        )
     passed = [test for test, mark in zip(ids, verdict["passed"], strict=True) if mark == "1"]
     return Verdict(frozenset(passed), verdict["notes"])
 

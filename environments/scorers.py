@@ -86,7 +86,7 @@ def command_exits(command: str, code: int = 0) -> Scorer:
     return score
 
 
-def tests_pass(field: str, *, timeout_s: float, watched: Sequence[str] = ()) -> Scorer:
+def given_tests_pass(field: str, *, timeout_s: float, watched: Sequence[str] = ()) -> Scorer:
     """Score the share of the item's tests that pass, run by `pytest_verdict.run_tests`.
 
     Args:
@@ -105,7 +105,7 @@ def own_tests_pass(target: str = ".", *, timeout_s: float, python: str = "python
     """Score the share of passed tests among all that pytest finds, as its own report has it; 0 without tests.
 
     For tests that the agent may write. The tested code can forge the report; to judge by given tests, use
-    `tests_pass`.
+    `given_tests_pass`.
     """
 
     async def score(item: TaskItem, result: Transcript, ctx: ToolContext) -> float:

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from environments.items import TaskItem
-from environments.pytest_verdict import test_file
+from environments.pytest_verdict import file_of_test
 from trajectories.errors import ConfigError
 
 CONFIGURATION = (
@@ -58,7 +58,7 @@ class SweItem(BaseModel):
     def _are_node_ids(cls, tests: list[str]) -> list[str]:
         try:
             for test in tests:
-                test_file(test)
+                file_of_test(test)
         except ConfigError as error:
             raise ValueError(str(error)) from error
         return tests
@@ -75,7 +75,7 @@ class SweItem(BaseModel):
     def judges_own(self) -> list[str]:
         """Patterns of the files the judge brings: tests, the folders they are in, and pytest's settings."""
         touched = re.findall(r"^(?:\+\+\+ b|--- a)/(.+)$", self.test_patch, re.MULTILINE)
-        tested = map(test_file, self.FAIL_TO_PASS + self.PASS_TO_PASS)
+        tested = map(file_of_test, self.FAIL_TO_PASS + self.PASS_TO_PASS)
         return [*CONFIGURATION, *sorted({_test_folder(path) for path in (*tested, *touched)})]
 
 

@@ -98,6 +98,13 @@ async def test_too_much_is_the_agents_own_doing(local, limits):
     assert trajectory.metrics == {"artefacts_refused": 1}
 
 
+async def test_a_file_in_the_place_of_the_judges_folder_is_the_agents_own_doing(backend):
+    env = Looking(taken=Artefacts(without=("./sub/other.txt",)))
+    trajectory = await roll_out(env, ITEM, backend, "rm -r sub; touch sub")
+    assert (trajectory.error, trajectory.reward) == (None, 0)
+    assert trajectory.metrics == {"artefacts_refused": 1}
+
+
 def stream_of(*members, data=b""):
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
