@@ -75,7 +75,8 @@ async def run_tests(
         watched: What else must not change while the tests run: names of files, such as ``conftest.py``, or
             paths of files and folders, such as ``./tests``.
         import_paths: Folders of the workspace that are put on the import path.
-        options: Further options of pytest; plugins are loaded only with ``-p``.
+        options: Further options of pytest. Plugins are loaded only with ``-p``. Neither options nor the
+            workspace's settings may change what counts as a test, or the tripwires are missed.
         python: The interpreter that has pytest.
 
     Raises:
