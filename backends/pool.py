@@ -42,18 +42,20 @@ class PoolLimits:
     acquire_timeout_s: float = 300.0
     max_idle_s: float = 600.0
     """A warm or kept sandbox that nobody wanted for longer is destroyed."""
+    max_age_s: float = 24 * 3600.0
+    """A sandbox is destroyed at this age, leased or not; what runs in it raises `SandboxDied`."""
     reuse: bool = False
     """Hand a released sandbox on once it is proven clean, instead of making a new one."""
     workspace_from: Path | None = None
     """Host directory whose contents every workspace starts with, as a private copy."""
 
     def __post_init__(self) -> None:
-        for name in ("max_slots", "max_creating", "max_created_per_s", "max_idle_s"):
+        for name in ("max_slots", "max_creating", "max_created_per_s", "max_idle_s", "max_age_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name}: must be positive, not {getattr(self, name)!r}")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Idle:
     machine: Machine
     since: float
@@ -88,7 +90,7 @@ class Pool(ToolBackend):
             await self.stop()
             raise
         self._chore(self._refill(None))
-        self._chore(self._discard_idle())
+        self._chore(self._discard_old())
 
     @override
     async def stop(self) -> None:
@@ -236,16 +238,27 @@ class Pool(ToolBackend):
                 self._filling[image] -= 1
             self._warm[image].append(_Idle(machine, monotonic()))
 
-    async def _discard_idle(self) -> None:
+    async def _discard_old(self) -> None:
+        max_idle_s, max_age_s = self._limits.max_idle_s, self._limits.max_age_s
         while True:
-            await asyncio.sleep(min(self._limits.max_idle_s / 4, 60.0))
-            oldest = monotonic() - self._limits.max_idle_s
-            for task_id in [task for task, idle in self._kept.items() if idle.since < oldest]:
-                await self._destroy(self._kept.pop(task_id).machine)
-            for image, queue in list(self._warm.items()):
-                while queue and queue[0].since < oldest:
-                    await self._destroy(queue.popleft().machine)
+            await asyncio.sleep(min(max_idle_s / 4, max_age_s / 4, 60.0))
+            now = monotonic()
+            aged = [slot.machine for slot in self._leased if now - slot.machine.born > max_age_s]
+            for machine in aged:
+                machine.warden.mourn(f"the sandbox reached max_age_s={max_age_s:g}")
+            unwanted = [task for task, idle in self._kept.items() if self._is_old(idle, now)]
+            old = [self._kept.pop(task) for task in unwanted]
+            for queue in self._warm.values():
+                old += [idle for idle in queue if self._is_old(idle, now)]
+                for idle in set(queue).intersection(old):
+                    queue.remove(idle)
+            for machine in (*aged, *(idle.machine for idle in old)):
+                await self._destroy(machine)
+            for image in list(self._warm):
                 self._chore(self._refill(image))
+
+    def _is_old(self, idle: _Idle, now: float) -> bool:
+        return now - idle.since > self._limits.max_idle_s or now - idle.machine.born > self._limits.max_age_s
 
     def _chore(self, work: Coroutine[Any, Any, None]) -> None:
         async def run() -> None:

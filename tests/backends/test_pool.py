@@ -5,7 +5,7 @@ import pytest
 from backends.local import LocalLimits, LocalMaker
 from backends.machine import OutputLimits
 from backends.pool import Pool, PoolLimits
-from trajectories.errors import CapacityExceeded, SandboxUnavailable
+from trajectories.errors import CapacityExceeded, SandboxDied, SandboxUnavailable
 
 
 class Maker(LocalMaker):
@@ -115,6 +115,17 @@ async def test_idle_sandboxes_are_discarded():
         await until(lambda: not pool._kept)
         async with pool.acquire("a") as slot:
             assert (await slot.exec("ls")).stdout == ""
+
+
+async def test_no_sandbox_outlives_its_greatest_age_leased_or_not():
+    async with pool_of(Maker(), warm=1, max_age_s=0.4, max_slots=1) as pool:
+        first = pool._warm[None][0].machine
+        await until(lambda: first not in [idle.machine for idle in pool._warm[None]])
+        async with pool.acquire("a") as slot:
+            with pytest.raises(SandboxDied, match="max_age_s"):
+                await slot.exec("sleep 600")
+        async with pool.acquire("a") as slot:
+            assert (await slot.exec("echo fresh")).stdout == "fresh\n"
 
 
 async def test_stopping_while_sandboxes_are_made_ends_them_all():
