@@ -101,8 +101,13 @@ def as_sandbox_user(root: bool) -> list[str]:
     return ["setpriv", f"--reuid={SANDBOX_UID}", f"--regid={SANDBOX_UID}", "--clear-groups"]
 
 
-def launch_command(limits: SandboxLimits, host: HostFacts) -> list[str]:
+def launch_command(limits: SandboxLimits, host: HostFacts, group: Path | None = None) -> list[str]:
     """Compose the command that becomes a sandbox whose first process is the warden.
+
+    Args:
+        limits: What it may use.
+        host: Where it will run.
+        group: Folder of the control group it is to join.
 
     Bubblewrap runs in a process namespace of its own. If it alone were killed with the harness while it sets
     up its child, that child would wait for it for ever.
@@ -113,7 +118,8 @@ def launch_command(limits: SandboxLimits, host: HostFacts) -> list[str]:
     return [
         *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
         "--mount-proc",  # in a container parts of /proc are covered, and then bubblewrap may mount no other
-        *("sh", "-c", source("launch.sh"), "launch", storage, owner, *host.passed, "--"),
+        *("sh", "-c", source("launch.sh"), "launch", storage, owner),
+        *(str(group or ""), *host.passed, "--"),
         *as_sandbox_user(host.root),
         host.bwrap,
         *ISOLATION,

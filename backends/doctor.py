@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.base import Slot
+from backends.memory_groups import MemoryGroups
 from backends.registry import available_backends, create_backend, parse_options
 from trajectories.errors import LachesisError
 
@@ -36,6 +37,14 @@ class Probe:
     command: str
     otherwise: str
 
+
+MEMORY = Probe(
+    "has bounded memory as a whole",
+    "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null"
+    " | grep -Eq '^[0-9]{1,12}$'",
+    "only each process is bounded",
+)
+"""Holds where a sandbox sees its control group; a local one does not."""
 
 PROBES = (
     Probe(
@@ -59,12 +68,6 @@ PROBES = (
         " cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2>/dev/null | grep -q '^[0-9]'",
         "a fork bomb takes the host's",
     ),
-    Probe(
-        "has bounded memory as a whole",
-        "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null"
-        " | grep -Eq '^[0-9]{1,12}$'",
-        "each process is bounded alone; the kernel ends sandboxes first when the host runs out",
-    ),
 )
 
 
@@ -81,6 +84,16 @@ def examine_host() -> list[Finding]:
     allowed = subprocess.run([*nobody, "unshare", "-Ur", "true"], capture_output=True, text=True, check=False)
     reason = allowed.stderr.strip() or "sandboxes need no privileges here"
     findings.append(Finding("unprivileged user namespaces work", allowed.returncode == 0, reason))
+    groups = MemoryGroups.here()
+    reason = (
+        "the kernel ends sandboxes first when the host runs out; run the harness as root, or in a group of its own"
+        " with `systemd-run --user --scope -p Delegate=yes`"
+    )
+    findings.append(
+        Finding("memory of whole sandboxes can be bounded", groups is not None, "" if groups else reason)
+    )
+    if groups is not None:
+        groups.close()
     if root:
         detail = "sandboxes run as a user of their own, since no process limit binds root"
         findings.append(Finding("the harness is root", True, detail))
@@ -90,7 +103,8 @@ def examine_host() -> list[Finding]:
 async def examine_slot(slot: Slot) -> list[Finding]:
     """Run the probes inside a slot."""
     findings = list[Finding]()
-    for probe in PROBES:
+    sees_group = (await slot.exec("[ -d /sys/fs/cgroup ]")).exit_code == 0
+    for probe in (*PROBES, MEMORY) if sees_group else PROBES:
         result = await slot.exec(probe.command, isolated=True)
         holds = result.exit_code == 0
         findings.append(Finding(probe.what, holds, "" if holds else probe.otherwise))

@@ -1,16 +1,17 @@
 # Prepares a private mount namespace and becomes bubblewrap in it.
 #
 # $1: options of the tmpfs that holds all a sandbox can write, so that one size bounds its bytes and one count its
-# inodes, and that vanishes with the namespace; $2: its user. Then host directories to pass through, "--", and the
+# inodes, and that vanishes with the namespace; $2: its user; $3: the control group to join, if any. Then host directories to pass through, "--", and the
 # command. The tmpfs covers /sys, which nobody needs here. Bubblewrap alone can neither bound inodes nor, where the
 # harness is root and the sandbox is not, bind what only root can reach. Every program started costs milliseconds of
 # a cold start, so there are few.
 
 set -e
 echo 1000 >/proc/self/oom_score_adj # when memory runs out, the kernel takes the sandbox first
+[ -z "$3" ] || echo 0 >"$3/cgroup.procs"
 mount -t tmpfs -o "$1" tmpfs /sys
 user=$2 folders='/sys/workspace /sys/tmp /sys/home /sys/shm' count=0
-shift 2
+shift 3
 for word; do
     [ "$word" != -- ] || break
     folders="$folders /sys/host$count"

@@ -1,7 +1,8 @@
 """Sandboxes on this host: bubblewrap namespaces, no daemon, nothing on disk.
 
 All that a sandbox is (processes, mounts, files) lives in namespaces that the kernel ends together with its
-first process. So a crash of the harness leaves nothing to clean up, and there is no reaper.
+first process. So a crash of the harness leaves nothing to clean up but empty control groups, which go by
+themselves, and there is no reaper.
 """
 
 import asyncio
@@ -9,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from backends.fifos import PipeFolder
 from backends.finish import finish
 from backends.link import Link, Receive, Sandbox
 from backends.maker import Maker
+from backends.memory_groups import MemoryGroup, MemoryGroups
 from backends.pipes import PipeLink
 from backends.warden import Warden
 from trajectories.errors import ConfigError, SandboxUnavailable
@@ -34,6 +35,9 @@ class LocalLimits(SandboxLimits):
     python: str | None = None
     """Folder of a Python environment, such as ``.venv``: seen read-only, its programs first on PATH. None is
     the Python of this process without its packages."""
+    total_memory_mb: int = 4096
+    """Of all processes and files together, where control groups can be made (``python -m backends.doctor``
+    tells); elsewhere each process is bounded alone, by ``memory_mb``, and files by ``disk_mb``."""
 
     def __post_init__(self) -> None:
         if self.python is not None and not Path(self.python, "bin/python3").exists():
@@ -46,13 +50,14 @@ class LocalSandbox(Sandbox):
     workspace = "/workspace"
     temporary = ("/tmp", "/home/agent", "/dev/shm")
 
-    def __init__(self, process: "subprocess.Popen[bytes]", link: Link):
+    def __init__(self, process: "subprocess.Popen[bytes]", link: Link, group: MemoryGroup | None):
         self._process = process
+        self._group = group
         self._link = link
         self._pipes: PipeFolder | None = None
 
     @classmethod
-    async def start(cls, warden: Warden, limits: LocalLimits) -> "LocalSandbox":
+    async def start(cls, warden: Warden, limits: LocalLimits, group: MemoryGroup | None) -> "LocalSandbox":
         """Start a sandbox and wait until its first process is up.
 
         Raises:
@@ -61,7 +66,7 @@ class LocalSandbox(Sandbox):
         (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - a vfork and an exec: done in a millisecond
-                launch_command(limits, HostFacts.here(limits.python)),
+                launch_command(limits, HostFacts.here(limits.python), group and group.folder),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -75,7 +80,7 @@ class LocalSandbox(Sandbox):
         finally:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
-        sandbox = cls(process, PipeLink(to_stdin, from_stdout, from_stderr, warden.receive))
+        sandbox = cls(process, PipeLink(to_stdin, from_stdout, from_stderr, warden.receive), group)
         try:
             await warden.attach(sandbox._link, limits.start_timeout_s)
             first = _only_child(_only_child(process.pid))
@@ -98,12 +103,13 @@ class LocalSandbox(Sandbox):
         self._link.close()
         if self._pipes is not None:
             self._pipes.close()
-        with suppress(OSError, ValueError):  # not there yet, or not any more
+        try:
             os.kill(_only_child(self._process.pid), signal.SIGKILL)
-            await _exited(self._process)
-            return
-        self._process.kill()
+        except (OSError, ValueError):  # not there yet, or not any more
+            self._process.kill()
         await _exited(self._process)
+        if self._group is not None:
+            await self._group.remove()
 
 
 class LocalMaker(Maker):
@@ -111,24 +117,33 @@ class LocalMaker(Maker):
 
     def __init__(self, limits: LocalLimits):
         self._limits = limits
+        self._groups: MemoryGroups | None = None
 
     @override
     async def check(self) -> None:
         for tool in ("unshare", "setpriv", "mount"):
             if shutil.which(tool) is None:
                 raise SandboxUnavailable(f"{tool!r} is not on PATH; install util-linux", retryable=False)
+        self._groups = self._groups or MemoryGroups.here()
 
     @override
     async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
         if image is not None:
             raise ConfigError("image: the local backend has none; use the docker backend")
         warden = Warden()
-        return await LocalSandbox.start(warden, self._limits), warden
+        group = None if self._groups is None else self._groups.make(self._limits.total_memory_mb)
+        try:
+            return await LocalSandbox.start(warden, self._limits, group), warden
+        except BaseException:
+            if group is not None:
+                await finish(group.remove())
+            raise
 
-
-def _check_python(folder: str) -> None:
-    if not Path(folder, "bin/python3").exists():
-        raise ConfigError(f"python: {folder} holds no bin/python3; name a Python environment")
+    @override
+    async def close(self) -> None:
+        if self._groups is not None:
+            self._groups.close()
+            self._groups = None
 
 
 def _only_child(pid: int) -> int:

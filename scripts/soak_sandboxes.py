@@ -44,6 +44,8 @@ class Report:
     harness_kills: int = 0
     reaped: int = 0
     """Containers of killed harnesses that did not vanish by themselves."""
+    workers: list[int] = field(default_factory=list[int])
+    """Process ids of the harnesses."""
     seconds: float = 0.0
     left: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
@@ -86,7 +88,7 @@ async def work(arguments: argparse.Namespace) -> None:
 async def supervise(arguments: argparse.Namespace) -> Report:
     """Run workers until enough cycles are done, then wait for everything of theirs to vanish."""
     report, chance, began = Report(arguments.kind), random.Random(arguments.seed), time.monotonic()
-    before = host_state(Path(arguments.temporary), arguments.mark)
+    before = host_state(Path(arguments.temporary), arguments.mark, [])
     while report.cycles < arguments.cycles:
         left = arguments.cycles - report.cycles
         last = left <= arguments.cycles // (arguments.kills + 1) or report.harness_kills >= arguments.kills
@@ -94,7 +96,7 @@ async def supervise(arguments: argparse.Namespace) -> Report:
         await run_worker(arguments, report, quota, kill=not last)
     if arguments.kind == "docker":
         report.reaped = await reap_all()
-    report.left |= await leftovers(arguments, before)
+    report.left |= await leftovers(arguments, before, report)
     report.seconds = round(time.monotonic() - began, 1)
     return report
 
@@ -117,6 +119,7 @@ async def run_worker(arguments: argparse.Namespace, report: Report, quota: int, 
         env={**os.environ, "TMPDIR": arguments.temporary},
     )
     assert worker.stdout is not None
+    report.workers.append(worker.pid)
     done = 0
     async for line in worker.stdout:
         said = line.decode().strip()
@@ -134,22 +137,27 @@ async def run_worker(arguments: argparse.Namespace, report: Report, quota: int, 
         raise RuntimeError(f"the worker ended with {worker.returncode}")
 
 
-def host_state(temporary: Path, mark: int) -> dict[str, set[str]]:
-    """Look at what sandboxes could leave on this host."""
+def host_state(temporary: Path, mark: int, workers: list[int]) -> dict[str, set[str]]:
+    """Look at what sandboxes of these harnesses could leave on this host."""
     return {
         "processes": {
             f"{pid} {command}" for pid, command in _processes() if _is_marked(command.split(), mark)
         },
         "mounts": {line for line in Path("/proc/mounts").read_text().splitlines() if "/docker/" not in line},
         "files": {str(path) for path in temporary.rglob("*")},
+        "control groups": {
+            str(path) for pid in workers for path in Path("/sys/fs/cgroup").glob(f"**/lachesis-{pid}-*")
+        },
     }
 
 
-async def leftovers(arguments: argparse.Namespace, before: dict[str, set[str]]) -> dict[str, list[str]]:
+async def leftovers(
+    arguments: argparse.Namespace, before: dict[str, set[str]], report: Report
+) -> dict[str, list[str]]:
     """Wait until nothing is left, and return what still is after a minute."""
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while True:
-        after = host_state(Path(arguments.temporary), arguments.mark)
+        after = host_state(Path(arguments.temporary), arguments.mark, report.workers)
         left = {what: sorted(after[what] - before[what]) for what in after}
         if arguments.kind == "docker":
             left["containers"] = await _containers()

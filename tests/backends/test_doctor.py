@@ -1,9 +1,24 @@
+import pytest
+
 from backends import create_backend, doctor
 
 
-async def test_a_local_sandbox_here_is_isolated_in_all_but_total_memory():
+async def test_a_local_sandbox_here_is_isolated():
     findings = await doctor.examine_backend("local", {})
-    assert {finding.what for finding in findings if not finding.holds} <= {"has bounded memory as a whole"}
+    assert [finding.what for finding in findings if not finding.holds] == []
+
+
+@pytest.mark.docker
+async def test_a_container_here_is_isolated():
+    findings = await doctor.examine_backend("docker", {"image": "lachesis-test"})
+    assert [finding.what for finding in findings if not finding.holds] == []
+    assert "has bounded memory as a whole" in [finding.what for finding in findings]
+
+
+def test_a_host_without_control_groups_is_told_what_would_help(monkeypatch):
+    monkeypatch.setattr(doctor.MemoryGroups, "here", lambda: None)
+    (finding,) = [finding for finding in doctor.examine_host() if finding.what.startswith("memory")]
+    assert (finding.holds, "Delegate=yes" in finding.detail) == (False, True)
 
 
 async def test_a_backend_that_does_not_work_here_is_a_finding():
