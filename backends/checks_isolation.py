@@ -129,8 +129,8 @@ async def no_process_of_another_slot_can_be_traced(factory: Factory) -> None:
         )
         expect((reached.stdout, reached.stderr), ("", ""))
         for name in ("mem", "root/", "environ", "fd/"):
-            seen = f"for p in /proc/[0-9]*; do grep -qa 'sleep.64[2]' $p/cmdline && ls $p/{name}; done 2>/dev/null"
-            expect((await b.exec(seen)).stdout, "")
+            seen = f"grep -qa 'sleep.64[2]' $p/cmdline && ls $p/{name}"
+            expect((await b.exec(f"for p in /proc/[0-9]*; do {seen}; done 2>/dev/null")).stdout, "")
         expect(await output_of(a, "jobs -r | wc -l"), "1")
 
 

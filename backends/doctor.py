@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.base import Slot
+from backends.bubblewrap import overlays_work
 from backends.memory_groups import MemoryGroups
 from backends.registry import available_backends, create_backend, parse_options
 from trajectories.errors import LachesisError
@@ -86,14 +87,21 @@ def examine_host() -> list[Finding]:
     findings.append(Finding("unprivileged user namespaces work", allowed.returncode == 0, reason))
     groups = MemoryGroups.here()
     reason = (
-        "the kernel ends sandboxes first when the host runs out; run the harness as root, or in a group of its own"
-        " with `systemd-run --user --scope -p Delegate=yes`"
+        "the kernel ends sandboxes first when the host runs out; run the harness as root, or in a group of"
+        " its own with `systemd-run --user --scope -p Delegate=yes`"
     )
     findings.append(
         Finding("memory of whole sandboxes can be bounded", groups is not None, "" if groups else reason)
     )
     if groups is not None:
         groups.close()
+    overlays = overlays_work()
+    reason = (
+        ""
+        if overlays
+        else "workspaces are copied from `workspace_from`" + (", as always for root" if root else "")
+    )
+    findings.append(Finding("workspaces can be copy-on-write", overlays, reason))
     if root:
         detail = "sandboxes run as a user of their own, since no process limit binds root"
         findings.append(Finding("the harness is root", True, detail))

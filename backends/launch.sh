@@ -10,7 +10,7 @@ set -e
 echo 1000 >/proc/self/oom_score_adj # when memory runs out, the kernel takes the sandbox first
 [ -z "$3" ] || echo 0 >"$3/cgroup.procs"
 mount -t tmpfs -o "$1" tmpfs /sys
-user=$2 folders='/sys/workspace /sys/tmp /sys/home /sys/shm' count=0
+user=$2 folders='/sys/workspace /sys/overlay /sys/tmp /sys/home /sys/shm' count=0
 shift 3
 for word; do
     [ "$word" != -- ] || break

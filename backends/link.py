@@ -45,6 +45,8 @@ class Sandbox(ABC):
     workspace: str
     temporary: tuple[str, ...]
     """Every directory besides the workspace that the sandbox can write."""
+    furnished: bool = False
+    """Whether the workspace already holds what a pool's ``workspace_from`` holds."""
 
     @abstractmethod
     async def open_shell(self, name: str, receive: Receive) -> Link:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from backends.bubblewrap import HostFacts, SandboxLimits, launch_command
+from backends.bubblewrap import HostFacts, SandboxLimits, launch_command, overlays_work
 from backends.fifos import PipeFolder
 from backends.finish import finish
 from backends.link import Link, Receive, Sandbox
@@ -35,6 +35,8 @@ class LocalLimits(SandboxLimits):
     python: str | None = None
     """Folder of a Python environment, such as ``.venv``: seen read-only, its programs first on PATH. None is
     the Python of this process without its packages."""
+    workspace_from: Path | None = None
+    """See `PoolLimits`; laid under the workspace where `overlays_work`."""
     total_memory_mb: int = 4096
     """Of all processes and files together, where control groups can be made (``python -m backends.doctor``
     tells); elsewhere each process is bounded alone, by ``memory_mb``, and files by ``disk_mb``."""
@@ -57,8 +59,16 @@ class LocalSandbox(Sandbox):
         self._pipes: PipeFolder | None = None
 
     @classmethod
-    async def start(cls, warden: Warden, limits: LocalLimits, group: MemoryGroup | None) -> "LocalSandbox":
+    async def start(
+        cls, warden: Warden, limits: LocalLimits, group: MemoryGroup | None, workspace: Path | None
+    ) -> "LocalSandbox":
         """Start a sandbox and wait until its first process is up.
+
+        Args:
+            warden: Its warden.
+            limits: What it may use.
+            group: What bounds its memory as a whole.
+            workspace: Folder of the host over which its workspace is laid.
 
         Raises:
             SandboxUnavailable: This host can't; the message holds what its tools said.
@@ -66,7 +76,7 @@ class LocalSandbox(Sandbox):
         (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - a vfork and an exec: done in a millisecond
-                launch_command(limits, HostFacts.here(limits.python), group and group.folder),
+                launch_command(limits, HostFacts.here(limits.python), group and group.folder, workspace),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -81,6 +91,7 @@ class LocalSandbox(Sandbox):
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
         sandbox = cls(process, PipeLink(to_stdin, from_stdout, from_stderr, warden.receive), group)
+        sandbox.furnished = workspace is not None
         try:
             await warden.attach(sandbox._link, limits.start_timeout_s)
             first = _only_child(_only_child(process.pid))
@@ -118,6 +129,7 @@ class LocalMaker(Maker):
     def __init__(self, limits: LocalLimits):
         self._limits = limits
         self._groups: MemoryGroups | None = None
+        self._workspace: Path | None = None
 
     @override
     async def check(self) -> None:
@@ -125,6 +137,8 @@ class LocalMaker(Maker):
             if shutil.which(tool) is None:
                 raise SandboxUnavailable(f"{tool!r} is not on PATH; install util-linux", retryable=False)
         self._groups = self._groups or MemoryGroups.here()
+        if self._limits.workspace_from is not None and await asyncio.to_thread(overlays_work):
+            self._workspace = self._limits.workspace_from.resolve()
 
     @override
     async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
@@ -133,7 +147,7 @@ class LocalMaker(Maker):
         warden = Warden()
         group = None if self._groups is None else self._groups.make(self._limits.total_memory_mb)
         try:
-            return await LocalSandbox.start(warden, self._limits, group), warden
+            return await LocalSandbox.start(warden, self._limits, group, self._workspace), warden
         except BaseException:
             if group is not None:
                 await finish(group.remove())

@@ -1,7 +1,7 @@
 """Control groups that bound the memory of whole local sandboxes, where this host lets us make them.
 
-A group outlives the processes in it. So that none outlives a killed harness, a shell waits for the end of a pipe
-that the harness holds, and removes what is left.
+A group outlives the processes in it. So that none outlives a killed harness, a shell waits for the end of a
+pipe that the harness holds, and removes what is left.
 """
 
 import asyncio

@@ -47,7 +47,8 @@ class PoolLimits:
     reuse: bool = False
     """Hand a released sandbox on once it is proven clean, instead of making a new one."""
     workspace_from: Path | None = None
-    """Host directory whose contents every workspace starts with, as a private copy."""
+    """Host directory whose contents every workspace starts with; changes stay in the sandbox. Where a sandbox
+    can lay its own files over it, nothing is copied, and it must not change while sandboxes use it."""
 
     def __post_init__(self) -> None:
         for name in ("max_slots", "max_creating", "max_created_per_s", "max_idle_s", "max_age_s"):
@@ -180,7 +181,7 @@ class Pool(ToolBackend):
             machine = Machine(sandbox, warden, self._output)
             try:
                 await machine.open()
-                if self._limits.workspace_from is not None:
+                if self._limits.workspace_from is not None and not sandbox.furnished:
                     await transfer.upload(machine, self._limits.workspace_from, ".")
                 self._check_open()
             except BaseException:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from backends.base import Acquisition, Slot, ToolBackend
-from trajectories.errors import SandboxUnavailable
 from trajectories.messages import Message, ToolSchema
 from trajectories.trajectory import StopReason, Trajectory
 from trajectories.turn import SamplingParams, Turn
@@ -28,25 +26,3 @@ def trajectory_of(
         "reward": 1.0,
     }
     return Trajectory(messages=messages, tools=tools or [], turns=turns, **{**fields, **changes})
-
-
-class NoSandbox(ToolBackend):
-    """A host on which no sandbox can be started."""
-
-    async def start(self) -> None:
-        pass
-
-    async def stop(self) -> None:
-        pass
-
-    def acquire(self, task_id, *, image=None, timeout_s=None) -> Acquisition:
-        async def take() -> Slot:
-            raise SandboxUnavailable("no sandboxes here")
-
-        return Acquisition(take, self.release)
-
-    async def release(self, slot, reset_workspace=True) -> None:
-        raise AssertionError("nothing was acquired")
-
-    async def execute_batch(self, commands):
-        raise AssertionError("nothing was acquired")

@@ -122,6 +122,52 @@ async def test_workspaces_start_as_private_copies(tmp_path):
     assert (tmp_path / "file").read_text() == "original"
 
 
+UNPRIVILEGED = """
+import asyncio, os, pathlib, sys
+from backends import create_backend
+
+async def main():
+    source = pathlib.Path(sys.argv[1])
+    assert os.geteuid() == 1000
+    async with create_backend("local", warm=0, workspace_from=source, disk_mb=1) as backend:
+        async with backend.acquire("a") as slot:
+            print((await slot.exec("cat big | wc -c; echo changed >file; rm d/gone; ls . d")).stdout)
+            print((await slot.exec("df --output=fstype . | tail -1")).stdout)
+            print((await slot.exec("head -c 2M /dev/zero >filler")).stderr)
+        async with backend.acquire("b") as slot:
+            print((await slot.exec("cat file; ls d")).stdout)
+
+asyncio.run(main())
+"""
+
+
+def test_without_privileges_workspaces_are_copy_on_write(tmp_path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "gone").touch()
+    (tmp_path / "file").write_text("original\n")
+    (tmp_path / "big").write_bytes(bytes(3_000_000))  # more than the sandbox may write
+    as_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
+    done = subprocess.run(
+        [*as_user, sys.executable, "-c", UNPRIVILEGED, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    words = done.stdout.split()
+    assert words[:6] == ["3000000", ".:", "big", "d", "file", "d:"]
+    assert words[6] == "overlay"
+    assert "No space left" in done.stdout
+    assert words[-2:] == ["original", "gone"]
+    assert (tmp_path / "file").read_text() == "original\n"
+
+
+async def test_a_sandbox_has_one_user_and_says_so():
+    async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
+        with pytest.raises(ValueError, match="a sandbox has one user"):
+            await slot.exec("true", user="root")
+
+
 async def test_this_python_runs_inside():
     async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
         result = await slot.exec("python3 -c 'import sys, json, ssl; print(sys.version_info[:2])'")

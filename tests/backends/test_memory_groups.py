@@ -8,7 +8,7 @@ from tests.real_parts import unavailable
 
 
 def version_2(mount, *groups):
-    """Build what a host with control groups of version 2 shows; each group hands down what it is given with."""
+    """Build what a host with control groups of version 2 shows; each group comes with what it hands down."""
     for name, controllers in groups:
         (mount / name).mkdir(parents=True, exist_ok=True)
         (mount / name / "cgroup.subtree_control").write_text(controllers)

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from backends import FakeBackend
 from environments.base import BaseAgentEnv
 from environments.config import EnvConfig
 from environments.reward import Reward
@@ -14,12 +15,12 @@ from rollouts.attempt import World
 from rollouts.runner import RunFailed, RunLimits, Runner
 from rollouts.specs import plan_groups
 from rollouts.store import TrajectoryStore
-from tests.builders import NoSandbox
-from trajectories.errors import AlignmentError, ModelError
+from trajectories.errors import AlignmentError, ModelError, SandboxUnavailable
 from trajectories.messages import Message, ToolCall
 from trajectories.trajectory import StopReason
 
 DONE = Message.assistant("done")
+NO_SANDBOXES = FakeBackend(failure=SandboxUnavailable("no sandboxes here"))
 
 
 class Saying(BaseAgentEnv):
@@ -49,7 +50,7 @@ async def specs(count=8, group_size=1):
 async def run(
     store_path, script, *, count=8, env_class=Saying, max_concurrent=4, max_attempts=3, failure_limit=4, **env
 ):
-    world = World(env_class(EnvConfig(**env)), ScriptedClient(script), NoSandbox(), "hash")
+    world = World(env_class(EnvConfig(**env)), ScriptedClient(script), NO_SANDBOXES, "hash")
     finished = []
     with TrajectoryStore(store_path) as store:
         limits = RunLimits(max_concurrent, max_attempts, failure_limit)
@@ -164,7 +165,7 @@ async def test_finished_rollouts_are_not_made_again_and_failed_ones_are(path):
             return super().session(trajectory_id, messages, tools)
 
     client = Client()
-    world = World(Saying(EnvConfig()), client, NoSandbox(), "hash")
+    world = World(Saying(EnvConfig()), client, NO_SANDBOXES, "hash")
     limits = RunLimits(1, 1, 4)
     with TrajectoryStore(path) as store:
         await Runner(world, store, limits).run(await specs())
