@@ -12,10 +12,22 @@ pause() { read -r -t 0.003 -u 9; }
 
 say() { printf '\r%s\n' "$*" >&3; }
 
+# Makes the pipes of the first shells and the side channel by one program instead of one for each. No agent runs yet.
+make_first_pipes() {
+    mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} && unused=' side control main '
+}
+
+# Makes pipes under a name, unless that was done.
+make_pipes() { # name path...
+    local name=$1
+    shift
+    if [[ $unused == *" $name "* ]]; then unused=${unused/ $name / }; else mkfifo -m 600 "$@"; fi
+}
+
 # Starts a keeper on named pipes that the harness opens from outside and then removes.
 open_shell() { # name bootstrap
     local path=/run/lachesis/$1
-    mkfifo -m 600 "$path.in" "$path.out" "$path.err" || return
+    make_pipes "$1" "$path.in" "$path.out" "$path.err" || return
     exec 4<>"$path.in" 5<>"$path.out" 6<>"$path.err" # opened for both ends: neither side has to wait for the other
     (eval "$2") 0<&4 1>&5 2>&6 4<&- 5<&- 6<&- 9<&- & # a fork of this very shell: executing bash takes longer
     exec 4<&- 5<&- 6<&-
@@ -110,12 +122,13 @@ say - up
 while IFS=' ' read -r -d '' token verb arguments; do
     case $verb in
     ping) say "$token" pong ;;
+    pipes) if make_first_pipes; then say "$token" made; else say "$token" failed; fi ;;
     open)
         IFS= read -r -d '' bootstrap
         if open_shell "$arguments" "$bootstrap"; then say "$token" opened; else say "$token" failed; fi
         ;;
     side) # from now on answers go through a pipe, past whatever relays stdout
-        mkfifo -m 600 /run/lachesis/side && exec 8<>/run/lachesis/side
+        make_pipes side /run/lachesis/side && exec 8<>/run/lachesis/side
         say "$token" moved
         exec 3>&8 8>&-
         ;;

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from backends import Slot, create_backend
+from backends.docker import DockerLimits, container_request
+from backends.docker_api import DockerApi, remove_container
 
 TARGETS = {
     "local": {"warm": 0.3, "subshell": 2, "throughput": 4000, "cold": 25},
@@ -162,6 +164,21 @@ async def bench_floor() -> None:
     report("a new shell per command, no sandbox", await median_ms(spawn, 100), "ms")
 
 
+async def bench_engine(image: str) -> None:
+    """Measure what the engine itself takes to make a container, which every cold start has to wait for."""
+    api = DockerApi()
+    request = container_request(image, DockerLimits(), {})
+    spent = list[float]()
+    for _ in range(8):
+        began = time.perf_counter()
+        container = (await api.call("POST", "/containers/create", request))["Id"]
+        await api.call("POST", f"/containers/{container}/start")
+        spent.append((time.perf_counter() - began) * 1000)
+        await remove_container(api, container)
+    await api.close()
+    report("the engine's own create and start", statistics.median(spent), "ms")
+
+
 async def bench_docker_exec(image: str) -> None:
     """Measure the command line that most harnesses call."""
     command = ["docker", "run", "--rm", "--detach", "--network", "none", image, "sleep", "600"]
@@ -206,6 +223,7 @@ def main() -> None:
         asyncio.run(bench_leases(kind, options))
         asyncio.run(bench_backend(kind, options, arguments.in_flight))
     if arguments.docker_image:
+        asyncio.run(bench_engine(arguments.docker_image))
         asyncio.run(bench_docker_exec(arguments.docker_image))
     if arguments.swerex_python:
         bench_swerex(arguments.swerex_python)
