@@ -76,13 +76,15 @@ class Run:
     def _add(self, channel: int, data: bytes) -> None:
         if not data:
             return
-        self.captures[channel].add(data)
-        if self.on_output is not None:
-            try:
+        try:
+            self.captures[channel].add(data)
+            if self.on_output is not None:
                 self.on_output("stdout" if channel == STDOUT else "stderr", data)
-            except Exception as error:  # the caller's own: it ends the command and is raised there
-                self.error, self.on_output = error, None
-                self.finish("failed")
+        except (
+            Exception
+        ) as error:  # the caller's own, or a full disk: it ends the command and is raised there
+            self.error, self.on_output = error, None
+            self.finish("failed")
 
 
 class Shell:

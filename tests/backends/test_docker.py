@@ -1,4 +1,6 @@
 import asyncio
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,6 +173,31 @@ async def test_images_are_built_from_a_context_once(api, tmp_path):
     images = await api.call("GET", "/images/json", filters={"reference": ["lachesis-build"]})
     newest = max(images, key=lambda image: image["Created"])
     await api.call("DELETE", f"/images/{newest['Id']}", force=True)
+
+
+def least_rootfs(path):
+    """Pack what a container needs at least: bash and a few programs, with the libraries they load."""
+    wanted = {}
+    for program in ("bash", "cat", "mkfifo"):
+        wanted[f"bin/{program}"] = shutil.which(program)
+        libraries = subprocess.run(["ldd", shutil.which(program)], capture_output=True, text=True, check=True)
+        for library in re.findall(r"(/\S+) \(0x", libraries.stdout):
+            wanted[library.lstrip("/")] = library
+    with tarfile.open(path, "w", dereference=True) as tar:
+        for name, source in wanted.items():
+            tar.add(source, name)
+
+
+async def test_images_are_imported_from_a_root_file_system_once(api, tmp_path):
+    least_rootfs(tmp_path / "least.tar")
+    for _ in range(2):
+        async with docker(image=f"rootfs:{tmp_path / 'least.tar'}") as backend, backend.acquire("a") as slot:
+            assert (
+                await slot.exec("echo x >file; cat file; echo /bin/*")
+            ).stdout == "x\n/bin/bash /bin/cat /bin/mkfifo\n"
+    image = max(await api.call("GET", "/images/json"), key=lambda image: image["Created"])
+    assert [tag.partition(":")[0] for tag in image["RepoTags"]] == ["lachesis-rootfs"]
+    await api.call("DELETE", f"/images/{image['Id']}", force=True)
 
 
 @pytest.mark.parametrize("image", ["context:/nonexistent", "rootfs:/nonexistent.tar"])

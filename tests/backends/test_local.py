@@ -168,6 +168,14 @@ async def test_a_sandbox_has_one_user_and_says_so():
             await slot.exec("true", user="root")
 
 
+async def test_output_that_cannot_be_spilled_ends_its_command_with_the_disks_error(tmp_path):
+    options = {"warm": 0, "spill_directory": tmp_path / "gone"}
+    async with create_backend("local", **options) as backend, backend.acquire("a") as slot:
+        with pytest.raises(FileNotFoundError):
+            await slot.exec("seq 100000; sleep 600", max_output_bytes=1000)
+        assert (await slot.exec("echo fine")).stdout == "fine\n"
+
+
 async def test_this_python_runs_inside():
     async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
         result = await slot.exec("python3 -c 'import sys, json, ssl; print(sys.version_info[:2])'")

@@ -1,4 +1,6 @@
 import asyncio
+from itertools import pairwise
+from time import monotonic
 
 import pytest
 
@@ -14,12 +16,14 @@ class Maker(LocalMaker):
     def __init__(self):
         super().__init__(LocalLimits())
         self.making = self.most = self.made = 0
+        self.begun = []
         self.failure = None
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def make(self, image):
         self.making += 1
+        self.begun.append(monotonic())
         self.most = max(self.most, self.making)
         try:
             await self.gate.wait()
@@ -47,6 +51,14 @@ async def test_creation_is_bounded_however_many_ask():
         slots = await asyncio.gather(*(pool.acquire(str(n)) for n in range(6)))
         assert maker.most <= 2
         assert len({id(slot.machine) for slot in slots}) == 6
+
+
+async def test_creations_are_spread_in_time():
+    maker = Maker()
+    async with pool_of(maker, max_created_per_s=10.0) as pool:
+        await asyncio.gather(*(pool.acquire(str(n)) for n in range(3)))
+    apart = [later - earlier for earlier, later in pairwise(maker.begun)]
+    assert min(apart) >= 0.09
 
 
 async def test_a_failed_creation_reaches_its_caller_and_costs_no_place():
