@@ -13,8 +13,9 @@ import pytest_asyncio
 
 from backends import checks_endings, create_backend, reaper
 from backends.check import collected
-from backends.docker import DockerLimits, NearbyContainer, container_request
+from backends.docker import DockerLimits, container_request
 from backends.docker_api import DockerApi, EngineError, HijackedStream
+from backends.docker_sandbox import NearbyContainer
 from backends.owner import Owner
 from tests.backends.conftest import DOCKER_SOCKET
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
