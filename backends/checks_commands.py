@@ -148,6 +148,12 @@ async def a_command_inherits_no_descriptor_of_the_harness(slot: Slot) -> None:
 
 
 @on_slot
+async def a_command_inherits_no_ignored_signal(slot: Slot) -> None:
+    for shell in ("main", "control"):
+        expect((await output_of(slot, "grep SigIgn /proc/self/status", shell=shell)).split()[1], "0" * 16)
+
+
+@on_slot
 async def redirecting_the_shell_lasts_one_command(slot: Slot) -> None:
     await slot.exec("exec >/dev/null 2>&1")
     expect(await output_of(slot, "echo heard"), "heard")

@@ -29,7 +29,9 @@ open_shell() { # name bootstrap
     local path=/run/lachesis/$1
     make_pipes "$1" "$path.in" "$path.out" "$path.err" || return
     exec 4<>"$path.in" 5<>"$path.out" 6<>"$path.err" # opened for both ends: neither side has to wait for the other
+    set -m # for otherwise what runs in the background, and all it starts, ignores interrupts
     (eval "$2") 0<&4 1>&5 2>&6 4<&- 5<&- 6<&- 9<&- & # a fork of this very shell: executing bash takes longer
+    set +m
     exec 4<&- 5<&- 6<&-
 }
 
@@ -46,11 +48,12 @@ scan() {
     done
 }
 
-# Whether process $1 began after the command did. Ticks are coarse (10 ms): near the start, process ids decide,
-# which only grow within such a short time, save for one wrap.
+# Whether process $1 began after the command did. Ticks are coarse (10 ms), and the request to sweep, which tells how
+# long ago that was, may have taken its time on a busy host: near the start, and up to two seconds before it, process
+# ids decide, which only grow within such a short time, save for one wrap.
 is_new() {
     local age=$((started[$1] - born)) later=$((($1 - last + pid_max) % pid_max))
-    ((age > 5 || (age >= -5 && later > 0 && later < pid_max / 2)))
+    ((age > 5 || (age >= -200 && later > 0 && later < pid_max / 2)))
 }
 
 # Whether process $1 was started by the swept shell's command. A daemon has lost its parents; then its environment
@@ -116,6 +119,7 @@ end_all() {
 }
 
 ulimit -c 0
+unused=
 read -r pid_max </proc/sys/kernel/pid_max
 for limit in "$@"; do ulimit ${limit/=/ }; done
 say - up

@@ -13,6 +13,7 @@ import asyncio
 import json
 import os
 import random
+import shlex
 import signal
 import sys
 import tempfile
@@ -38,6 +39,7 @@ class Report:
     """What the soak did and what it left."""
 
     backend: str
+    command: str
     cycles: int = 0
     timeouts: int = 0
     cancellations: int = 0
@@ -87,7 +89,8 @@ async def work(arguments: argparse.Namespace) -> None:
 
 async def supervise(arguments: argparse.Namespace) -> Report:
     """Run workers until enough cycles are done, then wait for everything of theirs to vanish."""
-    report, chance, began = Report(arguments.kind), random.Random(arguments.seed), time.monotonic()
+    command = shlex.join(["python", "-m", "scripts.soak_sandboxes", *sys.argv[1:]])
+    report, chance, began = Report(arguments.kind, command), random.Random(arguments.seed), time.monotonic()
     before = host_state(Path(arguments.temporary), arguments.mark, [])
     while report.cycles < arguments.cycles:
         left = arguments.cycles - report.cycles

@@ -137,10 +137,11 @@ async def bench_many(kind: str, slots: list[Slot], target: float) -> None:
             await slot.exec("true")
 
     await asyncio.gather(*(repeat(slot, 5) for slot in slots))
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), time.process_time()
     await asyncio.gather(*(repeat(slot, 150) for slot in slots))
-    per_s = len(slots) * 150 / (time.perf_counter() - began)
-    report(f"{kind}: commands in {len(slots)} slots", per_s, "/s", target)
+    commands, seconds = len(slots) * 150, time.perf_counter() - began
+    report(f"{kind}: commands in {len(slots)} slots", commands / seconds, "/s", target)
+    report(f"{kind}: harness CPU per command", (time.process_time() - spent) / commands * 1000, "ms")
     began = time.perf_counter()
     await asyncio.gather(*(slot.exec("sleep 1") for slot in slots))
     report(f"{kind}: {len(slots)} x sleep 1", time.perf_counter() - began, "s", SLEEPS_S)
