@@ -2,11 +2,12 @@
 
 import pytest
 
-from backends import create_backend
-from tests.builders import NoSandbox
+from backends import FakeBackend, create_backend
 from toolsets.registry import TOOLSETS, Toolset
 from toolsets.requirements import find_unavailable
 from trajectories.errors import SandboxUnavailable
+
+NO_SANDBOXES = FakeBackend(failure=SandboxUnavailable("no sandboxes here"))
 
 
 async def test_what_the_host_lacks_is_told_in_one_line_without_a_sandbox(caplog):
@@ -15,7 +16,7 @@ async def test_what_the_host_lacks_is_told_in_one_line_without_a_sandbox(caplog)
         "fine": Toolset(),
         "both": Toolset(includes=["weather", "fine"]),
     }
-    assert await find_unavailable(["both"], NoSandbox(), sets) == {"weather": "no API key"}
+    assert await find_unavailable(["both"], NO_SANDBOXES, sets) == {"weather": "no API key"}
     assert [record.message for record in caplog.records] == ["toolset weather is left out: no API key"]
 
 
@@ -39,4 +40,4 @@ async def test_a_sandbox_without_pytest_disables_the_tests_toolset_alone():
 
 async def test_a_failing_sandbox_is_the_worlds_failure():
     with pytest.raises(SandboxUnavailable):
-        await find_unavailable(["git"], NoSandbox())
+        await find_unavailable(["git"], NO_SANDBOXES)
