@@ -211,9 +211,9 @@ async def the_event_loop_is_never_blocked(slot: Slot) -> None:
     idle = await _lags(asyncio.sleep(0.5))
     busy = await _lags(work())
     for share in (0.5, 0.9):
-        limit_s = 10 * max(idle[int(len(idle) * share)], 0.001)
+        limit_s = 10 * max(idle[int(len(idle) * share)], 0.005)
         lag_s = busy[int(len(busy) * share)]
         require(
             lag_s < limit_s,
-            f"{share:.0%} of all turns of the loop: {lag_s:.4f} s late, idle {limit_s / 10:.4f} s",
+            f"{share:.0%} of all turns of the loop: {lag_s:.4f} s late, may be {limit_s:.4f} s",
         )
