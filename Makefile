@@ -19,5 +19,5 @@ setup: .venv/ready  ## everything into .venv
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[torch,datasets,docker,ssh,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[torch,datasets,docker,ssh,modal,dev]'
 	touch $@

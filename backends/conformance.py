@@ -30,6 +30,10 @@ EACH_ALONE = "needs a memory cgroup; each process is bounded alone"
 GAPS: Mapping[str, Mapping[str, str]] = {
     "local": {"a_command_can_run_as_another_user": ONE_USER},
     "docker": {"a_command_can_run_as_another_user": ONE_USER},
+    "modal": {
+        "a_command_can_run_as_another_user": ONE_USER,
+        "the_agent_cannot_make_namespaces_or_mounts": "it can make a user namespace; Modal bounds it",
+    },
     "nomad": {"a_command_can_run_as_another_user": ONE_USER},
     "ssh": {
         "a_command_can_run_as_another_user": ONE_USER,

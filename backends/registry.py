@@ -34,6 +34,13 @@ def _ssh() -> tuple[type[Any], Callable[[Any], Maker]]:
     return SshLimits, SshMaker
 
 
+def _modal() -> tuple[type[Any], Callable[[Any], Maker]]:
+    from backends.modal import ModalMaker
+    from backends.modal_account import ModalLimits
+
+    return ModalLimits, ModalMaker
+
+
 def _nomad() -> tuple[type[Any], Callable[[Any], Maker]]:
     from backends.nomad import NomadMaker
     from backends.nomad_job import NomadLimits
@@ -41,7 +48,7 @@ def _nomad() -> tuple[type[Any], Callable[[Any], Maker]]:
     return NomadLimits, NomadMaker
 
 
-_KINDS = {"docker": _docker, "local": _local, "nomad": _nomad, "ssh": _ssh}
+_KINDS = {"docker": _docker, "local": _local, "modal": _modal, "nomad": _nomad, "ssh": _ssh}
 """What a kind's own options are, and what makes its sandboxes; imported when it is asked for."""
 
 
@@ -67,7 +74,10 @@ def create_backend(kind: str, **options: Any) -> ToolBackend:
     for name in options:
         if name not in known:
             raise ConfigError(f"backend {kind}: {_unknown(name, sorted(known))}")
-    return Pool(make(_take(own_limits, options)), _take(PoolLimits, options), _take(OutputLimits, options))
+    pool_options = {**getattr(own_limits, "POOL", {}), **options}
+    return Pool(
+        make(_take(own_limits, options)), _take(PoolLimits, pool_options), _take(OutputLimits, options)
+    )
 
 
 def parse_options(settings: list[str]) -> dict[str, Any]:

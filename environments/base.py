@@ -94,8 +94,8 @@ class BaseAgentEnv(ABC):
         return []
 
     def image(self, item: TaskItem) -> str | None:
-        """Return the image that the item's sandbox starts from; None is the backend's default."""
-        return None
+        """Return what the item's sandbox starts from: its ``image``, or None for the backend's default."""
+        return item.get("image")
 
     async def setup_workspace(self, item: TaskItem, slot: Slot) -> None:
         """Prepare the sandbox before the agent's first command; by default with the item's ``files``."""

@@ -68,7 +68,7 @@ class SandboxConfig(_Section):
     """Where tools run."""
 
     backend: str = "local"
-    """`local` (bubblewrap)."""
+    """`local` (bubblewrap), `docker`, `ssh`, `nomad` or `modal`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Options of the backend and its pool, such as `{"memory_mb": 512}`."""
 

@@ -12,6 +12,7 @@ class Network:
         self._target = target
         self._open = asyncio.Event()
         self._open.set()
+        self.refuses = False
         self._writers: list[asyncio.StreamWriter] = []
 
     def go_silent(self) -> None:
@@ -23,7 +24,15 @@ class Network:
         for writer in self._writers:
             writer.transport.abort()
 
+    def refuse(self) -> None:
+        """Break every connection, and take no other."""
+        self.refuses = True
+        self.cut()
+
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            writer.transport.abort()
+            return
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target)
         self._writers += [writer, far_writer]
         await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))

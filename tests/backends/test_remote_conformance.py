@@ -8,11 +8,14 @@ import pytest_asyncio
 from backends.conformance import CHECKS, GAPS, run_check
 from backends.machine import OutputLimits
 from backends.maker import Maker
+from backends.modal import ModalMaker
+from backends.modal_account import ModalLimits
 from backends.nomad import NomadMaker
 from backends.nomad_job import NomadLimits
 from backends.pool import Pool, PoolLimits
 from backends.ssh import SshMaker
 from backends.ssh_host import SshLimits
+from tests.backends.modal_server import modal_server
 from tests.backends.nomad_server import nomad_server
 
 SMALL = {"disk_mb": 64, "memory_mb": 1024}
@@ -41,13 +44,13 @@ async def conforms(check, maker):
     await run_check(check, factory)
 
 
-def cases(kind):
-    return [pytest.param(check, marks=gap_of(kind, check), id=check.name) for check in CHECKS]
+def cases(kind, gaps_of_stand_in=None):
+    gaps = {**GAPS[kind], **(gaps_of_stand_in or {})}
 
+    def marks(check):
+        return [pytest.mark.xfail(reason=gaps[check.name], strict=True)] if check.name in gaps else []
 
-def gap_of(kind, check):
-    gap = GAPS[kind].get(check.name)
-    return [pytest.mark.xfail(reason=gap, strict=True)] if gap else []
+    return [pytest.param(check, marks=marks(check), id=check.name) for check in CHECKS]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -77,3 +80,22 @@ async def nomad():
 @pytest.mark.asyncio(loop_scope="module")
 async def test_nomad_conforms(check, nomad):
     await conforms(check, nomad)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def modal():
+    async with modal_server() as server:
+        with pytest.MonkeyPatch.context() as patch:
+            server.use(patch)
+            maker = ModalMaker(ModalLimits())
+            yield maker
+            await maker.close()
+
+
+STAND_IN_GAPS = {"memory_of_all_processes_together_is_bounded": "the stand-in bounds no memory; Modal does"}
+
+
+@pytest.mark.parametrize("check", cases("modal", STAND_IN_GAPS))
+@pytest.mark.asyncio(loop_scope="module")
+async def test_modal_conforms(check, modal):
+    await conforms(check, modal)

@@ -1,0 +1,245 @@
+import asyncio
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from grpclib import Status
+
+from backends import create_backend
+from tests.backends.host_processes import processes_with, until
+from tests.backends.modal_server import modal_server
+from tests.backends.network import network_to
+from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+async def server(monkeypatch):
+    async with modal_server() as server:
+        server.use(monkeypatch)
+        yield server
+
+
+def modal(**options):
+    return create_backend("modal", **options)
+
+
+async def test_a_hundred_slots_at_once_start_in_turn_under_the_cap(server):
+    served, lags, loop = [], [], asyncio.get_running_loop()
+
+    async def use(number):
+        async with backend.acquire(str(number)) as slot:
+            served.append(number)
+            assert (await slot.exec(f"echo {number}")).stdout == f"{number}\n"
+            await everyone.wait()
+
+    async def watch():
+        while True:
+            before = loop.time()
+            await asyncio.sleep(0.01)
+            lags.append(loop.time() - before - 0.01)
+
+    everyone = asyncio.Barrier(100)
+    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    watcher = asyncio.create_task(watch())
+    async with modal(max_slots=100) as backend:
+        await asyncio.gather(*(use(number) for number in range(100)))
+    watcher.cancel()
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before) / 1024
+    assert server.most_starting <= 25
+    assert max(abs(place - number) for place, number in enumerate(served)) <= 50, served
+    assert grown_mb < 300
+    assert sorted(lags)[len(lags) // 2] < 0.1
+    assert server.running() == []
+
+
+async def test_a_service_that_is_away_for_a_moment_costs_nothing(server):
+    server.failures["SandboxCreateV2"] = [Status.UNAVAILABLE] * 2
+    server.failures["TaskExecStart"] = [Status.UNAVAILABLE] * 2
+    server.failures["TaskExecStdioRead"] = [Status.UNAVAILABLE] * 2
+    async with modal() as backend, backend.acquire("a") as slot:
+        server.failures["TaskExecStdinWrite"] = [Status.UNAVAILABLE] * 2
+        assert (await slot.exec("echo x >>f; cat f")).stdout == "x\n"
+
+
+async def test_a_service_that_stays_away_is_named_and_can_be_tried_again(server):
+    async with modal() as backend:
+        await backend.release(await backend.acquire("first"))
+        server.failures["SandboxCreateV2"] = [Status.UNAVAILABLE] * 10
+        with pytest.raises(SandboxUnavailable, match="ServiceError") as failure:
+            await backend.acquire("a")
+        assert failure.value.retryable
+        server.failures.clear()
+        async with backend.acquire("b") as slot:
+            assert (await slot.exec("echo fine")).stdout == "fine\n"
+
+
+async def test_an_expired_token_is_renewed_under_way(server):
+    async with modal() as backend, backend.acquire("a") as slot:
+        server.expire_tokens()
+        assert (await slot.exec("echo x >>f; cat f")).stdout == "x\n"
+
+
+async def test_a_rate_limit_is_waited_out(server):
+    server.failures["SandboxCreateV2"] = [Status.RESOURCE_EXHAUSTED] * 2
+    async with modal() as backend, backend.acquire("a") as slot:
+        assert (await slot.exec("echo fine")).stdout == "fine\n"
+
+
+async def test_a_sandbox_that_dies_mid_command_is_never_output(server):
+    async with modal() as backend, backend.acquire("a") as slot:
+        running = asyncio.create_task(slot.exec("echo partial; sleep 2718321"))
+        await until(lambda: processes_with("2718321"))
+        (box,) = server.running()
+        box.kill()
+        with pytest.raises(SandboxDied):
+            await running
+        with pytest.raises(SandboxDied):
+            await slot.exec("echo never", shell="other")
+
+
+async def test_a_short_cut_of_the_network_loses_and_doubles_nothing(server):
+    async with network_to(server.worker_port) as network:
+        server.worker_port = network.port
+        async with modal() as backend, backend.acquire("a") as slot:
+            command = "for i in {1..300}; do echo $i; echo $i >>f; sleep 0.005; done; wc -l <f"
+            running = asyncio.create_task(slot.exec(command))
+            await asyncio.sleep(0.5)
+            network.cut()
+            numbers = (await running).stdout.split()
+            assert numbers == [*map(str, range(1, 301)), "300"]
+
+
+async def test_a_network_that_stays_cut_is_a_sandbox_that_died(server):
+    async with network_to(server.worker_port) as network:
+        server.worker_port = network.port
+        async with modal() as backend, backend.acquire("a") as slot:
+            running = asyncio.create_task(slot.exec("echo partial; sleep 2718322"))
+            await until(lambda: processes_with("2718322"))
+            network.refuse()
+            with pytest.raises(SandboxDied, match="stream to the sandbox was lost"):
+                await running
+        assert server.running() == []
+
+
+async def test_a_sandbox_that_never_gets_ready_is_given_up_within_its_budget(server):
+    server.never_ready = True
+    with pytest.raises(SandboxUnavailable, match=r"ready within 1 s \(start_budget_s\)"):
+        await modal(start_budget_s=1).start()
+    assert [box.status for box in server.boxes.values() if not box.status] == []
+
+
+async def test_a_create_that_answers_too_late_is_terminated(server):
+    server.start_s = 2.0
+    with pytest.raises(SandboxUnavailable, match="start_budget_s"):
+        await modal(start_budget_s=1).start()
+    assert len(server.created) == 1
+    assert server.running() == []
+
+
+async def test_a_termination_that_is_not_confirmed_is_tried_again(server, monkeypatch):
+    monkeypatch.setattr("backends.modal_account.RETRY_S", 0.1)
+    async with modal() as backend:
+        slot = await backend.acquire("a")
+        server.failures["SandboxTerminateV2"] = [Status.UNAVAILABLE] * 100
+        await backend.release(slot)
+        assert backend.metrics.not_destroyed == 1
+        (account,) = backend._maker.accounts
+        assert len(account.unconfirmed) == 1
+        server.failures.clear()
+        await until(lambda: not account.unconfirmed)
+        assert server.running() == []
+
+
+HARNESS = """
+import asyncio, sys
+from backends import create_backend
+
+async def main():
+    async with create_backend("modal", lease_s=float(sys.argv[1])) as backend:
+        async with backend.acquire("a") as slot:
+            await slot.exec("(setsid sleep 2718323 &); setsid nohup sleep 2718323 & true")
+            print("ready", flush=True)
+            await slot.exec("sleep 2718323")
+
+asyncio.run(main())
+"""
+
+
+async def killed_harness(lease_s):
+    harness = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HARNESS, str(lease_s), cwd=ROOT, stdout=subprocess.PIPE
+    )
+    assert await harness.stdout.readline() == b"ready\n"
+    await until(lambda: len(processes_with("2718323")) == 3)
+    harness.send_signal(signal.SIGKILL)
+    await harness.wait()
+
+
+async def test_sandboxes_of_a_killed_harness_end_by_their_lease(server):
+    await killed_harness(2)
+    await until(lambda: not processes_with("2718323") and not server.running())
+
+
+async def test_sandboxes_of_a_killed_harness_are_ended_by_the_next_one(server):
+    await killed_harness(1000)
+    (orphan,) = server.running()
+    async with modal():
+        assert orphan.status
+        assert len(server.running()) == 1
+    assert not processes_with("2718323")
+
+
+async def test_sandboxes_are_spread_over_accounts(server, monkeypatch):
+    profiles = {name: {"token_id": f"ak-{name}", "token_secret": "x"} for name in ("one", "two")}
+    profiles["one"]["active"] = True
+    monkeypatch.setattr("modal.config._user_config", profiles)
+    async with modal(profiles=("one", "two")) as backend:
+        slots = [await backend.acquire(str(n)) for n in range(4)]
+        assert server.accounts == {"ak-one": 2, "ak-two": 2}
+        assert [(await slot.exec("echo fine")).stdout for slot in slots] == ["fine\n"] * 4
+        with pytest.raises(SandboxUnavailable, match=r"Modal does not know three: .*name a profile"):
+            await modal(profiles=("three",)).start()
+
+
+async def test_an_account_modal_does_not_know_is_named_with_the_fix(server, monkeypatch):
+    monkeypatch.setenv("MODAL_TOKEN_ID", "unknown")
+    with pytest.raises(SandboxUnavailable, match="run `modal token new`") as failure:
+        await modal().start()
+    assert not failure.value.retryable
+
+
+async def test_secrets_are_variables(server):
+    async with modal(secrets=("mine",)) as backend, backend.acquire("a") as slot:
+        assert (await slot.exec("echo $FROM_SECRET")).stdout == "of the account\n"
+
+
+async def test_a_snapshot_is_an_image_to_start_from(server):
+    async with modal() as backend:
+        async with backend.acquire("a") as slot:
+            await slot.exec("echo kept >file")
+            image = await slot.machine.sandbox.snapshot()
+        async with backend.acquire("b", image=image) as slot:
+            assert (await slot.exec("cat file")).stdout == "kept\n"
+
+
+async def test_an_image_that_is_not_there_is_refused(server):
+    async with modal() as backend:
+        with pytest.raises(ConfigError, match="no Dockerfile at /nonexistent"):
+            await backend.acquire("a", image="dockerfile:/nonexistent")
+        with pytest.raises(SandboxUnavailable, match="no such image"):
+            await backend.acquire("a", image="im-0000000000000000000000")
+
+
+async def test_a_live_sandbox_works_where_there_are_credentials():
+    if not (os.environ.get("MODAL_TOKEN_ID") or (Path.home() / ".modal.toml").exists()):
+        pytest.skip("no Modal credentials here; set MODAL_TOKEN_ID and MODAL_TOKEN_SECRET to run it")
+    async with modal() as backend, backend.acquire("a") as slot:
+        assert (await slot.exec("echo fine; sleep 600", timeout_s=2)).stdout == "fine\n"
+        await slot.write_file("file", b"content")
+        assert await slot.read_file("file") == b"content"
