@@ -84,7 +84,8 @@ class Artefacts:
         Raises:
             RewardError: It failed.
         """
-        command = f"cd {shlex.quote(slot.workspace)} && {self.find('-type f -exec rm -f {} +')}; true"
+        remove = self.find("-type f -exec rm -f {} +")  # fails where a path is missing, which is fine
+        command = f"cd {shlex.quote(slot.workspace)} && {{ {remove}; true; }}"
         if (await slot.exec(command, timeout_s=timeout_s, shell="control", isolated=True)).exit_code != 0:
             raise RewardError("the judge's workspace could not be cleared")
 
