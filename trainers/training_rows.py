@@ -2,12 +2,15 @@
 
 Advantages are computed here, at the trainer's edge, and never stored: the record keeps raw rewards, so that
 another estimator needs no new rollouts. A rollout that broke into several rows counts as one: its rows share
-its weight, or conversations whose history was edited would train more than the others.
+its weight by their sampled tokens, so that each token counts as if the rollout had stayed whole. Otherwise
+conversations whose history was edited would train more than the others.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rollouts.api.scored_group import ScoredRollout
 from trajectories.rows import TokenRow
 from trajectories.trajectory import Group, StopReason
 
@@ -22,8 +25,8 @@ class TrainingRow:
     reward: float
     advantage: float
     weight: float
-    """The rows of one rollout sum to 1."""
-    stop_reason: StopReason
+    """The row's share of its rollout's sampled tokens; the rows of one rollout sum to 1."""
+    stop_reason: StopReason | None
 
 
 def training_rows(group: Group) -> list[TrainingRow]:
@@ -32,22 +35,32 @@ def training_rows(group: Group) -> list[TrainingRow]:
     Unscored rollouts are left out of the baseline as well: a failure of the world is no evidence about the
     policy.
     """
-    scored = [(t, t.reward) for t in group.trajectories if t.reward is not None]
-    advantages = group_relative([reward for _, reward in scored])
+    scored = [
+        ScoredRollout(t.trajectory_id, t.reward, t.rows(), t.stop_reason)
+        for t in group.trajectories
+        if t.reward is not None
+    ]
+    return rows_of_scored(group.group_id, scored)
+
+
+def rows_of_scored(group_id: str, rollouts: Sequence[ScoredRollout]) -> list[TrainingRow]:
+    """Return the rows of a group that hold a sampled token, each with its rollout's advantage and weight."""
+    advantages = group_relative([rollout.reward for rollout in rollouts])
     made: list[TrainingRow] = []
-    for (trajectory, reward), advantage in zip(scored, advantages, strict=True):
-        rows = trajectory.rows()
+    for rollout, advantage in zip(rollouts, advantages, strict=True):
+        sampled = sum(sum(row.loss_mask) for row in rollout.rows)
         made += [
             TrainingRow(
                 row,
-                group.group_id,
-                trajectory.trajectory_id,
-                reward,
+                group_id,
+                rollout.trajectory_id,
+                rollout.reward,
                 advantage,
-                1 / len(rows),
-                trajectory.stop_reason,
+                sum(row.loss_mask) / sampled,
+                rollout.stop_reason,
             )
-            for row in rows
+            for row in rollout.rows
+            if any(row.loss_mask)
         ]
     return made
 

@@ -1,0 +1,243 @@
+"""The model being trained: what it thinks of the tokens it sampled, and its weights as engines take them.
+
+Rows are computed as the engine sampled them, token for token, so at unchanged weights the logprobs are the
+recorded ones up to numeric noise; anything else is a bug that a learning curve would not show.
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from trainers.grpo_config import GrpoConfig, LoraConfig
+from trajectories.errors import ConfigError
+from trajectories.rows import TokenRow
+
+Tensor = Any
+"""A ``torch.Tensor``; torch is imported only where a model is trained."""
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+)
+
+
+class Policy(ABC):
+    """A causal language model with weights to train."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        """Where the run's first policy, and with it the tokenizer, comes from."""
+        self.model: Any
+
+    def logprobs(self, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
+        """Return logprob and entropy of every sampled token; see `sampled_logprobs`."""
+        return sampled_logprobs(self.model, rows)
+
+    @abstractmethod
+    def reference_logprobs(self, rows: Sequence[TokenRow]) -> Tensor:
+        """Return the logprobs the run's first policy gives the sampled tokens, without gradient."""
+
+    @abstractmethod
+    def weights(self) -> Mapping[str, Tensor]:
+        """Return the state dict of the plain model, as `EmbeddedEngine.update_weights` takes it."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write what `open_policy` goes on from."""
+
+    def export(self, folder: Path) -> None:
+        """Write a Hugging Face folder that any engine loads."""
+        plain = self._plain_model()
+        plain.save_pretrained(folder)
+        for name in TOKENIZER_FILES:
+            if (self._folder / name).is_file():
+                copyfile(self._folder / name, folder / name)
+
+    @abstractmethod
+    def _plain_model(self) -> Any:
+        """Return the policy as a model without adapters."""
+
+
+class FullPolicy(Policy):
+    """All weights are trained.
+
+    Args:
+        config: Of the run.
+        saved: What `save` wrote; None begins with ``config.model``.
+    """
+
+    def __init__(self, config: GrpoConfig, saved: Path | None):
+        super().__init__(config.model)
+        self.model = _load(saved or config.model, config)
+        self._reference = _load(config.model, config).requires_grad_(False) if config.kl_weight else None
+
+    def reference_logprobs(self, rows: Sequence[TokenRow]) -> Tensor:
+        """See `Policy.reference_logprobs`."""
+        import torch
+
+        with torch.no_grad():
+            return sampled_logprobs(self._reference, rows)[0]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """See `Policy.weights`."""
+        return self.model.state_dict()
+
+    def save(self, folder: Path) -> None:
+        """See `Policy.save`."""
+        self.export(folder)
+
+    def _plain_model(self) -> Any:
+        return self.model
+
+
+class LoraPolicy(Policy):
+    """Adapters are trained; the weights under them are the first policy's and serve as the reference.
+
+    Raises:
+        ConfigError: peft is missing.
+    """
+
+    def __init__(self, config: GrpoConfig, lora: LoraConfig, saved: Path | None):
+        super().__init__(config.model)
+        peft = _peft()
+        base = _load(config.model, config)
+        settings = peft.LoraConfig(
+            r=lora.rank, lora_alpha=lora.alpha, target_modules=lora.targets, task_type="CAUSAL_LM"
+        )
+        with warnings.catch_warnings():
+            # peft 0.21 asks transformers 5 for an attribute by its old name
+            warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+            if saved is None:
+                self.model = peft.get_peft_model(base, settings)
+            else:
+                self.model = peft.PeftModel.from_pretrained(base, saved, is_trainable=True)
+        self.model.eval()
+
+    def reference_logprobs(self, rows: Sequence[TokenRow]) -> Tensor:
+        """See `Policy.reference_logprobs`."""
+        import torch
+
+        with torch.no_grad(), self.model.disable_adapter():
+            return sampled_logprobs(self.model, rows)[0]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """See `Policy.weights`."""
+        return self._plain_model().state_dict()
+
+    def save(self, folder: Path) -> None:
+        """See `Policy.save`."""
+        self.model.save_pretrained(folder)
+
+    def _plain_model(self) -> Any:
+        """Merge into a copy: merging in place and back would wear the weights down by rounding."""
+        return deepcopy(self.model).merge_and_unload()
+
+
+def open_policy(config: GrpoConfig, saved: Path | None) -> Policy:
+    """Load the policy of a run, from what `Policy.save` wrote where there is something.
+
+    Raises:
+        ConfigError: The model can't be loaded or an extra is missing.
+    """
+    if config.lora is not None:
+        return LoraPolicy(config, config.lora, saved)
+    return FullPolicy(config, saved)
+
+
+def sampled_logprobs(model: Any, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:
+    """Return the natural logprob of every sampled token, and the entropy of where it was drawn from.
+
+    Both are float32 ``[sampled]``, the tokens of the first row first; the entropy has no gradient. The prompt
+    that all rows begin with is computed once, its gradient included: its keys and values are repeated for
+    each row. Nothing is masked, since padding stands behind all that counts.
+    """
+    import torch
+
+    device = model.device
+    shared = shared_prompt(rows)
+    cache = None
+    if shared:
+        prompt = torch.tensor([rows[0].token_ids[:shared]], device=device)
+        cache = model(input_ids=prompt, use_cache=True, logits_to_keep=1).past_key_values
+        cache.batch_repeat_interleave(len(rows))
+    rests = [row.token_ids[shared : _end(row)] for row in rows]
+    longest = max(map(len, rests))
+    padded = torch.tensor([rest + [0] * (longest - len(rest)) for rest in rests], device=device)
+    sampled = [
+        (r, t - 1 - shared) for r, row in enumerate(rows) for t, mask in enumerate(row.loss_mask) if mask
+    ]
+    kept = sorted({position for _, position in sampled})
+    logits = model(
+        input_ids=padded,
+        position_ids=torch.arange(shared, shared + longest, device=device)[None],
+        past_key_values=cache,
+        use_cache=cache is not None,
+        logits_to_keep=torch.tensor(kept, device=device),
+    ).logits
+    column = {position: index for index, position in enumerate(kept)}
+    chosen = logits[[r for r, _ in sampled], [column[position] for _, position in sampled]].float()
+    everything = chosen.log_softmax(-1)
+    ids = torch.tensor([rows[r].token_ids[position + 1 + shared] for r, position in sampled], device=device)
+    with torch.no_grad():
+        entropy = -(everything.exp() * everything).sum(-1)
+    return everything.gather(1, ids[:, None])[:, 0], entropy
+
+
+def passes(rows: Sequence[TokenRow], tokens_per_pass: int) -> Iterator[list[int]]:
+    """Split rows into forward passes: yields indices into ``rows``, rows that begin alike together.
+
+    A pass holds at most ``tokens_per_pass`` tokens, padding included; one row is a pass whatever its length.
+    """
+    taken: list[int] = []
+    longest = 0
+    for index in sorted(range(len(rows)), key=lambda index: rows[index].token_ids):
+        longest = max(longest, _end(rows[index]))
+        if taken and longest * (len(taken) + 1) > tokens_per_pass:
+            yield taken
+            taken, longest = [], _end(rows[index])
+        taken.append(index)
+    if taken:
+        yield taken
+
+
+def shared_prompt(rows: Sequence[TokenRow]) -> int:
+    """Return how many ids all rows begin with that neither sample a token nor predict one."""
+    first, last = min(rows, key=lambda row: row.token_ids), max(rows, key=lambda row: row.token_ids)
+    bound = min(row.loss_mask.index(1) for row in rows) - 1
+    pairs = zip(first.token_ids[:bound], last.token_ids[:bound], strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), bound)
+
+
+def _end(row: TokenRow) -> int:
+    """Return the length of a row up to its last sampled token; nothing learns from what follows."""
+    return len(row.loss_mask) - row.loss_mask[::-1].index(1)
+
+
+def _load(folder: Path, config: GrpoConfig) -> Any:
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise ConfigError(f"training needs torch ({error}): pip install 'lachesis-rl[torch]'") from error
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, config.dtype), local_files_only=True
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"model: {folder} can't be loaded: {error}") from error
+    return model.to(config.device).eval()  # eval: with dropout the policy would not be the one that sampled
+
+
+def _peft() -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise ConfigError("lora: needs peft: pip install 'lachesis-rl[trainers]'") from error
+    return peft
