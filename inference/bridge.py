@@ -29,6 +29,18 @@ class Seam:
     """Whether it depends on the system message, which some templates put into the last user message."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """An assistant message that a template is told in the model's own tokens, for want of a better form."""
+
+    ids: Sequence[int]
+    """Without the id that ended it."""
+
+
+Told = Message | Sampled
+"""What a conversation is rendered from."""
+
+
 class NoBridge(TemplateRefusal):
     """The template gives no bridge to these messages; the text says why."""
 
@@ -49,7 +61,7 @@ class Bridge:
 
     def prompt(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[Told],
         tools: Sequence[ToolSchema],
         *,
         now: datetime,
@@ -67,8 +79,8 @@ class Bridge:
             TemplateRefusal: The template raised.
         """
         mark = self._mark(messages[trusted:])
-        told = [self.conventions.tell(message, _as_is) for message in messages[:trusted]]
-        told += [self.conventions.tell(message, self._safe(mark)) for message in messages[trusted:]]
+        told = [self._tell(message, None) for message in messages[:trusted]]
+        told += [self._tell(message, mark) for message in messages[trusted:]]
         return self.encoder.encode(self.template.render(told, tools, now=now), mark=mark)
 
     def between(
@@ -96,9 +108,8 @@ class Bridge:
             NoBridge: The template gives none for these messages.
         """
         mark = self._mark(new_messages)
-        safe = self._safe(mark)
-        told = [self.conventions.tell(message, safe) for message in new_messages]
-        opening = [self.conventions.tell(system, safe)] if system and seam.needs_system else []
+        told = [self._tell(message, mark) for message in new_messages]
+        opening = [self._tell(system, mark)] if system and seam.needs_system else []
         text = self.text_between(told, tools if seam.needs_tools else (), seam, now=now, opening=opening)
         if ended_by is None:
             return [seam.end_id, *self.encoder.encode(text, mark=mark, after=seam.end_id)]
@@ -131,12 +142,20 @@ class Bridge:
             raise NoBridge(f"the template ends the assistant message before these without {seam.end_token}")
         return rendered[end + len(seam.end_token) :]
 
-    def _mark(self, messages: Iterable[Message]) -> str | None:
+    def _tell(self, message: Told, mark: str | None) -> MessageDict:
+        if isinstance(message, Sampled):
+            return {"role": "assistant", "content": self.encoder.sampled_text(message.ids, mark)}
+        return self.conventions.tell(message, self._safe(mark))
+
+    def _mark(self, messages: Iterable[Told]) -> str | None:
         """Return the character that breaks what these messages spell; None where they spell nothing."""
-        texts = [text for message in messages for text in texts_of(message)]
+        texts = [text for message in messages for text in self._texts_of(message)]
         if any(map(self.encoder.spells_control, texts)):
             return self.encoder.unused_mark(texts)
         return None
+
+    def _texts_of(self, message: Told) -> Iterable[str]:
+        return [self.encoder.decode(message.ids)] if isinstance(message, Sampled) else texts_of(message)
 
     def _safe(self, mark: str | None) -> Safe:
         return _as_is if mark is None else lambda text: self.encoder.broken(text, mark)

@@ -105,6 +105,18 @@ class TextEncoder:
             text = self._pieces[token_ids[0]] = self._decoded(token_ids)
         return text
 
+    def sampled_text(self, token_ids: Sequence[int], mark: str | None) -> str:
+        """Return the text of sampled ids to be rendered again, every control token as it was sampled.
+
+        One that the model sampled is real. One that it spelled out, as it may do with what a tool wrote, is
+        broken by ``mark``.
+        """
+        runs = groupby(token_ids, key=self._control_ids.__contains__)
+        texts = ((is_control, self.decode([*run])) for is_control, run in runs)
+        return "".join(
+            text if is_control or mark is None else self.broken(text, mark) for is_control, text in texts
+        )
+
     def _decoded(self, token_ids: Sequence[int]) -> str:
         token, token_id = self._first_control
         text = self._natural.decode([*token_id, *token_ids], skip_special_tokens=False)

@@ -8,11 +8,12 @@ session is told to follow. So a turn costs time in its new tokens alone, and its
 import asyncio
 import time
 from collections.abc import Callable, Container, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, TypeVar
 
-from inference.bridge import Bridge, NoBridge
+from inference.bridge import Bridge, NoBridge, Sampled, Told
 from inference.chat_template import TemplateRefusal
 from inference.engine import Engine, Generation
 from inference.openings import Openings
@@ -63,15 +64,14 @@ class ManagedSession:
         trajectory_id: str,
         messages: Sequence[Message],
         tools: Sequence[ToolSchema],
-        now: datetime | None = None,
     ):
         self._shared = shared
         self._trajectory_id = trajectory_id
         self._tools = list(tools)
-        self._now = now or shared.clock()
+        self._now = shared.clock()
         self._trusted = len(messages) if shared.trust_first_prompt else 0
         self._parser = get_parser(shared.parser, self._tools, shared.bridge.encoder)
-        self._messages = tuple(map(well_formed, messages))
+        self._messages: tuple[Told, ...] = tuple(map(well_formed, messages))
         self._ids: TokenPrefix | None = None
         """Prompt and output of the last turn; None before the first."""
         self._ended_by: int | None = None
@@ -105,10 +105,7 @@ class ManagedSession:
 
     def fork(self) -> "ManagedSession":
         """Return an independent session with the same history, clock and memory."""
-        child = ManagedSession(self._shared, self._trajectory_id, self._messages, self._tools, self._now)
-        child._trusted = self._trusted
-        child._ids, child._ended_by, child._reasoned = self._ids, self._ended_by, self._reasoned
-        return child
+        return copy(self)
 
     async def _prompt(self, new_messages: list[Message]) -> tuple[TokenPrefix, RowCause | None]:
         """Return the next prompt, and why it does not extend the last turn's if it doesn't."""
@@ -157,7 +154,7 @@ class ManagedSession:
                 seam,
                 now=self._now,
                 ended_by=ended_by,
-                system=first if first.role == "system" else None,
+                system=first if isinstance(first, Message) and first.role == "system" else None,
             ),
         )
         return self._ids.append(ids), None
@@ -204,11 +201,11 @@ class ManagedSession:
             model_s=model_s,
         )
 
-    def _said(self, turn: Turn) -> Message:
-        """Return the message as a later rendering is to tell it: malformed calls in the model's own words."""
-        if not turn.message.errors:
-            return well_formed(turn.message)
-        return Message.assistant(self._shared.bridge.encoder.decode(self._spoken(turn.output_ids or [])))
+    def _said(self, turn: Turn) -> Told:
+        """Return what a later rendering is to tell: a malformed call in the model's own tokens."""
+        if turn.message.errors:
+            return Sampled(self._spoken(turn.output_ids or []))
+        return well_formed(turn.message)
 
     def _spoken(self, output_ids: list[int]) -> list[int]:
         """Return the output without the id that ended it."""
@@ -219,8 +216,12 @@ def _last_of(ids: Sequence[int], among: Container[int]) -> int | None:
     return ids[-1] if ids and ids[-1] in among else None
 
 
-async def _encoded(messages: Sequence[Message], encode: Callable[[], Ids]) -> Ids:
+async def _encoded(messages: Sequence[Told], encode: Callable[[], Ids]) -> Ids:
     """Encode here, or in a thread where it would hold up the event loop."""
-    if sum(len(message.content or "") for message in messages) < _LONG_TEXT:
+    if sum(map(_length, messages)) < _LONG_TEXT:
         return encode()
     return await asyncio.to_thread(encode)
+
+
+def _length(message: Told) -> int:
+    return len(message.ids) if isinstance(message, Sampled) else len(message.content or "")

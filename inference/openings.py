@@ -10,8 +10,8 @@ from datetime import datetime
 
 import msgspec
 
-from inference.bridge import Bridge
-from trajectories.messages import Message, ToolSchema
+from inference.bridge import Bridge, Told
+from trajectories.messages import ToolSchema
 from trajectories.tokens import TokenPrefix
 
 KEPT = 64
@@ -30,7 +30,7 @@ class Openings:
         self._known: dict[bytes, TokenPrefix] = {}
 
     def prompt(
-        self, messages: Sequence[Message], tools: Sequence[ToolSchema], *, now: datetime, trusted: int
+        self, messages: Sequence[Told], tools: Sequence[ToolSchema], *, now: datetime, trusted: int
     ) -> TokenPrefix:
         """Return the ids of an opening; see `Bridge.prompt`."""
         clock = now if self._bridge.template.reads_clock else None
