@@ -18,8 +18,8 @@ from inference.engine import Engine
 from inference.managed_session import HistoryPolicy, ManagedSession, Shared
 from inference.model_files import ModelFiles, load_model_files
 from inference.openings import Openings
+from inference.parser_choice import choose_parser
 from inference.probe import TemplateReport, probe
-from tool_call_parsers import get_parser
 from trajectories.errors import ConfigError
 from trajectories.messages import Message, ToolSchema
 
@@ -30,7 +30,7 @@ class ManagedClient:
     Args:
         engine: Where tokens come from. The client starts and closes it.
         tokenizer: Folder or hub name of the model's tokenizer, or its files already read.
-        parser: Name of the tool-call format the model writes.
+        parser: Name of the tool-call format the model writes; by default the one its chat template writes.
         chat_template: Name of a shipped template or path of a ``.jinja`` file. By default the model's own,
             unless it carries no tools and the vocabulary is ChatML's: then the shipped ``hermes``.
         template_variables: What the template may read besides the conversation, such as ``enable_thinking``.
@@ -44,7 +44,7 @@ class ManagedClient:
         engine: Engine,
         tokenizer: str | Path | ModelFiles,
         *,
-        parser: str = "hermes",
+        parser: str | None = None,
         chat_template: str | Path | None = None,
         template_variables: Mapping[str, Any] | None = None,
         history: HistoryPolicy = "append",
@@ -77,6 +77,11 @@ class ManagedClient:
         return self._started().bridge
 
     @property
+    def parser(self) -> str:
+        """Name of the tool-call format that outputs are read in."""
+        return self._started().parser
+
+    @property
     def stop_ids(self) -> frozenset[int]:
         """Ids that end a turn: the template's, and those the model's authors name."""
         return self._started().stop_ids
@@ -87,7 +92,6 @@ class ManagedClient:
         Raises:
             ConfigError: One of them can't be used.
         """
-        get_parser(self._parser)
         self._ready = await asyncio.to_thread(self._prepare)
         await self.engine.start()
 
@@ -124,7 +128,7 @@ class ManagedClient:
             openings=Openings(bridge),
             report=report,
             stop_ids=report.end_ids | files.stop_ids,
-            parser=self._parser,
+            parser=choose_parser(self._parser, template, report),
             history=self._history,
             trust_first_prompt=self._trust_first_prompt,
             clock=self._clock,

@@ -48,7 +48,7 @@ def load_model_files(model: str | Path, *, revision: str | None = None) -> Model
         )
     tokenizer = Tokenizer.from_file(str(folder / _TOKENIZER))
     model_config, config, generation_config = (_json(folder / name) for name in _CONFIGS)
-    special = {name: _text(config[name]) for name in config if name.endswith("_token") and config[name]}
+    special = _special_tokens(config)
     eos = [tokenizer.token_to_id(special["eos_token"])] if "eos_token" in special else []
     generation_eos = generation_config.get("eos_token_id", [])
     eos += generation_eos if isinstance(generation_eos, list) else [generation_eos]
@@ -81,5 +81,8 @@ def _json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
-def _text(token: str | dict[str, Any]) -> str:
-    return token if isinstance(token, str) else token["content"]
+def _special_tokens(config: dict[str, Any]) -> dict[str, str]:
+    """Return tokens by their name; ``add_bos_token`` and its like are switches, not tokens."""
+    named = {name: value for name, value in config.items() if name.endswith("_token")}
+    texts = {name: value["content"] if isinstance(value, dict) else value for name, value in named.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str) and text}

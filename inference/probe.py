@@ -29,10 +29,10 @@ Rewrite = Literal["prompt", "reasoning"]
 turn's reasoning."""
 
 _THEN = datetime(2001, 2, 3)
-_NOW = datetime(2024, 7, 26)
+PROBE_TIME = datetime(2024, 7, 26)
 _USER: MessageDict = {"role": "user", "content": "question"}
 _SYSTEM: MessageDict = {"role": "system", "content": "instructions"}
-_PROBED_TOOL: ToolSchema = {
+PROBED_TOOL: ToolSchema = {
     "type": "function",
     "function": {
         "name": "probedTool",
@@ -112,9 +112,9 @@ class _Probe:
         self._bridge = Bridge(template, encoder, self._conventions)
 
     def report(self) -> TemplateReport:
-        opening = self._template.render([_USER], now=_NOW)
-        carries_tools = self._carries_results and "probedTool" in self._try([_USER], [_PROBED_TOOL])
-        tools = [_PROBED_TOOL] if carries_tools else []
+        opening = self._template.render([_USER], now=PROBE_TIME)
+        carries_tools = self._carries_results and "probedTool" in self._try([_USER], [PROBED_TOOL])
+        tools = [PROBED_TOOL] if carries_tools else []
         seams: dict[BridgeKind, Seam] = {}
         unsafe: dict[BridgeKind, str] = {}
         rewrites: dict[BridgeKind, Rewrite] = {}
@@ -152,7 +152,7 @@ class _Probe:
     def _shows_calls(self, conventions: Conventions, count: int) -> bool:
         results = self._results(conventions, count)
         calls = [(r["tool_call_id"], "probedTool", {"key": f"{SENTINEL}{i}"}) for i, r in enumerate(results)]
-        text = self._try([_USER, conventions.calls(calls), *results], [_PROBED_TOOL])
+        text = self._try([_USER, conventions.calls(calls), *results], [PROBED_TOOL])
         shown = [f'"key": "{SENTINEL}{i}"' in text or f'"key":"{SENTINEL}{i}"' in text for i in range(count)]
         return all(shown) and all(result["content"] in text for result in results)
 
@@ -181,13 +181,13 @@ class _Probe:
         # Behind a call's arguments the format's own closing markers may come first.
         end_token = control[0 if kind == "user" else -1].group()
         seam = Seam(end_token, self._encoder.control[end_token])
-        text = self._bridge.text_between(new, tools, seam, now=_NOW)
+        text = self._bridge.text_between(new, tools, seam, now=PROBE_TIME)
         seam = replace(
             seam,
             needs_tools=text != self._text_between(new, seam),
             needs_system=text != self._text_between(new, seam, tools, opening=[_SYSTEM]),
         )
-        rendered = self._template.render([*stub, *new], tools, now=_NOW)
+        rendered = self._template.render([*stub, *new], tools, now=PROBE_TIME)
         before = self._encoder.encode(rendered.removesuffix(text))
         try:
             exact = before + self._encoder.encode(text, after=seam.end_id) == self._encoder.encode(rendered)
@@ -205,7 +205,7 @@ class _Probe:
         opening: Sequence[MessageDict] = (),
     ) -> str | None:
         try:
-            return self._bridge.text_between(new, tools, seam, now=_NOW, opening=opening)
+            return self._bridge.text_between(new, tools, seam, now=PROBE_TIME, opening=opening)
         except NoBridge:
             return None
 
@@ -276,6 +276,6 @@ class _Probe:
     ) -> str:
         """Render; a refusal gives no text."""
         try:
-            return self._template.render(messages, tools, now=_NOW, generation_prompt=generation_prompt)
+            return self._template.render(messages, tools, now=PROBE_TIME, generation_prompt=generation_prompt)
         except TemplateRefusal:
             return ""

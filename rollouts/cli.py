@@ -35,6 +35,7 @@ def main(env_class: type[BaseAgentEnv], arguments: list[str] | None = None) -> i
     console, errors = Console(), Console(stderr=True)
     parsed = parser.parse_args(arguments)
     logging.basicConfig(format="%(message)s", handlers=[RichHandler(console=errors, show_path=False)])
+    logging.getLogger("inference").setLevel(logging.INFO)  # tells what it found out about the model
     try:
         yaml_file, flags = _take_config(parsed.flags)
         program = f"{Path(sys.argv[0]).name} {parsed.command} [--config FILE]"

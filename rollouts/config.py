@@ -23,8 +23,8 @@ class EmbeddedModel(_Section):
     kind: Literal["embedded"] = "embedded"
     path: str
     """Model folder; `python scripts/fetch_model.py` makes one."""
-    parser: str = "hermes"
-    """Format of the model's tool calls."""
+    parser: str | None = None
+    """Format of the model's tool calls; the one its chat template writes if unset."""
     chat_template: str | None = None
     """Shipped template (`hermes`) or .jinja file to use instead of the model's own."""
 
@@ -53,8 +53,8 @@ class ManagedModel(_Section):
     """Model name as the server knows it; the only one it serves if unset."""
     api_key: SecretStr | None = None
     """Bearer token, if the server wants one."""
-    parser: str = "hermes"
-    """Format of the model's tool calls."""
+    parser: str | None = None
+    """Format of the model's tool calls; the one its chat template writes if unset."""
     chat_template: str | None = None
     """Shipped template (`hermes`) or .jinja file to use instead of the model's own."""
     history: Literal["append", "template"] = "append"

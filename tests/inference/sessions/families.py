@@ -16,10 +16,12 @@ from inference.chat_template import ChatTemplate, shipped_template
 from inference.encoding import TextEncoder
 from inference.model_files import ModelFiles, load_model_files
 from inference.probe import TemplateReport, probe
+from scripts.fetch_model import NAME, default_cache
 from tests.real_parts import unavailable
 
 HERE = Path(__file__).parent
 REAL = HERE.parents[2] / ".cache" / "tokenizers"
+FETCH = "tests/inference/sessions/fetch_tokenizers.py"
 CORPUS = [path.read_text() for path in sorted(HERE.parents[2].glob("trajectories/*.py"))]
 CORPUS += ['Grüße, 東京 naïve café – “quoted” \t tabs\r\n  and   spaces 12345 {"a": [1, 2.5, null]} \\u00e9']
 
@@ -54,7 +56,7 @@ class Family:
     tokenizer: str
     variables: dict = field(default_factory=dict)
     real: str | None = None
-    """Folder of the real tokenizer below ``REAL``."""
+    """Folder of the real tokenizer, below ``REAL`` or absolute."""
 
     def __str__(self):
         return self.name
@@ -74,8 +76,11 @@ FAMILIES = [
     Family("mistral", "mistral_v3", "mistral", {"bos_token": "<s>", "eos_token": "</s>"}),
 ]
 REAL_FAMILIES = [
-    Family("real-qwen2.5", "qwen2_5", "qwen", real="qwen3"),
+    Family("real-smollm2", "own", "chatml", real=str(default_cache() / NAME)),
+    Family("real-hermes", "hermes", "chatml", real=str(default_cache() / NAME)),
+    Family("real-qwen2.5", "own", "qwen", real="qwen2.5"),
     Family("real-qwen3", "own", "qwen", real="qwen3"),
+    Family("real-llama3", "own", "llama3", real="llama3.2"),
     Family(
         "real-deepseek-v3", "deepseek_v3", "deepseek", {"bos_token": "<｜begin▁of▁sentence｜>"}, "deepseek"
     ),
@@ -103,8 +108,9 @@ def _load(name: str) -> Loaded:
     files = load_model_files(REAL / family.real) if family.real else None
     tokenizer = files.tokenizer if files else trained(family.tokenizer)
     source = files.chat_template if files and family.template == "own" else template_text(family.template)
-    files = ModelFiles(tokenizer, source, family.variables)
-    template = ChatTemplate(source, variables=family.variables, name=name)
+    variables = {**(files.special_tokens if files else {}), **family.variables}
+    files = ModelFiles(tokenizer, source, variables)
+    template = ChatTemplate(source, variables=variables, name=name)
     encoder = TextEncoder(tokenizer)
     report = probe(template, encoder)
     return Loaded(files, template, Bridge(template, encoder, report.conventions), report)
@@ -113,7 +119,8 @@ def _load(name: str) -> Loaded:
 def load(family: Family) -> Loaded:
     """Load a family once; a real one that was not fetched fails on CI and is skipped elsewhere."""
     if family.real and not (REAL / family.real / "tokenizer.json").is_file():
-        unavailable(f"{REAL / family.real} is missing; run: python {HERE.name}/fetch_tokenizers.py")
+        script = "scripts/fetch_model.py" if Path(family.real).is_absolute() else FETCH
+        unavailable(f"{REAL / family.real} is missing; run: python {script}")
     return _load(family.name)
 
 

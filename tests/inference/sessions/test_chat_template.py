@@ -110,6 +110,7 @@ def test_a_folder_gives_template_special_tokens_and_stop_ids(tmp_path):
             tokenizer_config={
                 "eos_token": {"content": "<|im_end|>"},
                 "bos_token": None,
+                "add_bos_token": True,
                 "chat_template": "own",
             },
             generation_config={"eos_token_id": [3, 4]},
