@@ -9,11 +9,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from inference.engine import Engine
 from trajectories.errors import AlignmentError, LachesisError
-from trajectories.rows import TokenRow, extends, token_rows
+from trajectories.rows import TokenRow, continued, token_rows
 from trajectories.trajectory import Trajectory
 from trajectories.turn import Turn
 
@@ -110,11 +109,15 @@ async def _check(report: AuditReport, trajectory: Trajectory, engine: Engine, ma
     report.sampled += sum(len(turn.output_ids or ()) for _, turn in turns)
     if turns and trajectory.model != engine.model:
         violation(f"sampled by {trajectory.model}, scored by {engine.model}")
-    for (_, before), (index, turn) in pairwise(turns):
-        if turn.row_cause is None and not extends(turn, before):
-            violation(
-                f"turn {index} does not begin with prompt and output of the one before, and says no cause"
-            )
+    last_turns: list[Turn] = []
+    for index, turn in turns:
+        place = continued(turn, last_turns)
+        if place is not None:
+            last_turns[place] = turn
+            continue
+        if last_turns and turn.row_cause is None:
+            violation(f"turn {index} begins with prompt and output of none before it, and says no cause")
+        last_turns.append(turn)
     try:
         rows = token_rows(trajectory.turns)
     except AlignmentError as error:

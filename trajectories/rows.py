@@ -1,8 +1,9 @@
 """Turns to the token rows a trainer consumes.
 
-A turn whose prompt extends the previous prompt and output continues the row; anything else starts a new one,
-with its cause. So every sampled token is trained exactly once, on exactly the prefix it was sampled from.
-Rendering the conversation once more and masking by role, as most trainers do, guarantees neither.
+A turn whose prompt extends prompt and output of a row's last turn continues that row, also where a sub-agent
+spoke in between; anything else starts a new one, with its cause. So every sampled token is trained exactly
+once, on exactly the prefix it was sampled from. Rendering the conversation once more and masking by role, as
+most trainers do, guarantees neither.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,18 +40,25 @@ def token_rows(turns: Iterable[Turn]) -> list[TokenRow]:
         AlignmentError: An output whose logprobs or policy spans do not match its ids.
     """
     rows: list[TokenRow] = []
-    previous: Turn | None = None
+    last_turns: list[Turn] = []
     for index, turn in enumerate(turns):
         if turn.prompt_ids is None or turn.output_ids is None:
             continue
-        if previous is None:
-            rows.append(TokenRow("start"))
-        elif not extends(turn, previous):
-            rows.append(TokenRow(turn.row_cause or "history_edit"))
-        _append_prompt(rows[-1], index, turn.prompt_ids)
-        _append_output(rows[-1], index, turn, turn.output_ids)
-        previous = turn
+        place = continued(turn, last_turns)
+        if place is None:
+            place = len(rows)
+            rows.append(TokenRow((turn.row_cause or "history_edit") if rows else "start"))
+            last_turns.append(turn)
+        last_turns[place] = turn
+        _append_prompt(rows[place], index, turn.prompt_ids)
+        _append_output(rows[place], index, turn, turn.output_ids)
     return rows
+
+
+def continued(turn: Turn, last_turns: Sequence[Turn]) -> int | None:
+    """Return which row a turn continues, given the last turn of each; None where it begins one."""
+    places = reversed(range(len(last_turns)))
+    return next((place for place in places if extends(turn, last_turns[place])), None)
 
 
 def extends(turn: Turn, previous: Turn) -> bool:
@@ -59,8 +67,8 @@ def extends(turn: Turn, previous: Turn) -> bool:
         return False
     start = len(previous.prompt_ids)
     end = start + len(previous.output_ids)
-    return _starts_with(turn.prompt_ids, previous.prompt_ids) and (
-        list(turn.prompt_ids[start:end]) == previous.output_ids
+    return list(turn.prompt_ids[start:end]) == previous.output_ids and (
+        _starts_with(turn.prompt_ids, previous.prompt_ids)
     )
 
 

@@ -12,7 +12,11 @@ LogprobsKind = Literal["raw", "processed"]
 """``raw``: of the model's distribution; ``processed``: after temperature and truncation (top-p, top-k)."""
 
 RowCause = Literal["start", "template", "history_edit", "subagent", "compaction"]
-"""Why a token row begins: the rollout's first turn, or what broke the prefix (see ``rows``)."""
+"""Why a token row begins: the rollout's first turn, or what broke the prefix (see ``rows``).
+
+Sessions tell ``start`` and ``template``. Who joins the turns of several sessions into one rollout sets
+``subagent`` or ``compaction`` on the first turn of each. Whatever nobody explains is a ``history_edit``.
+"""
 
 
 @dataclass(frozen=True, slots=True)

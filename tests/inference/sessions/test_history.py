@@ -1,5 +1,6 @@
 """What a session does where a template rewrites history, or gives no safe bridge."""
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -136,3 +137,29 @@ async def test_what_the_template_refuses_altogether_is_a_mistake_of_ours():
 
 def refuses(*_, **__):
     raise NoBridge("no")
+
+
+@pytest.mark.parametrize("cause", ["subagent", "compaction"])
+async def test_rows_of_conversations_beside_the_first_are_counted_by_cause(cause):
+    client = await client_of("a<|im_end|>", "b<|im_end|>", "c<|im_end|>")
+    async with client.session("t", ASK, []) as session:
+        turns = [(await session.extend([], SAMPLING)).turn]
+        async with client.session("other", [Message.user("aside")], []) as other:
+            turns.append(replace((await other.extend([], SAMPLING)).turn, row_cause=cause))
+            turns.append((await other.extend([Message.user("x")], SAMPLING)).turn)
+        turns.append((await session.extend([Message.user("more")], SAMPLING)).turn)
+    rows = token_rows(turns)
+    assert [row.cause for row in rows] == ["start", cause]
+    assert [sorted(set(row.turn_index)) for row in rows] == [[0, 3], [1, 2]], "the first row goes on"
+    trained = sum(sum(row.loss_mask) for row in rows)
+    assert trained == sum(len(turn.output_ids) for turn in turns)
+
+
+async def test_a_roll_back_is_an_edit_of_history():
+    client = await client_of("a<|im_end|>", "b<|im_end|>", "c<|im_end|>")
+    async with client.session("t", ASK, []) as session:
+        turns = [(await session.extend([], SAMPLING)).turn]
+        before = session.fork()
+        turns.append((await session.extend([Message.user("wrong")], SAMPLING)).turn)
+        turns.append((await before.extend([Message.user("right")], SAMPLING)).turn)
+    assert [row.cause for row in token_rows(turns)] == ["start", "history_edit"]
