@@ -4,7 +4,7 @@ Blanks between a block and the text around it belong to the format, not to the c
 blanks are dropped, and one newline at either side of a block. All other content stays as it was written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,7 +84,7 @@ class Content:
 class Assembly:
     """The message so far and the events not yet handed out."""
 
-    def __init__(self, source: Source, known: Sequence[str] | None):
+    def __init__(self, source: Source, known: Collection[str] | None):
         self._source = source
         self._known = known
         self._content = Content()
@@ -102,7 +102,8 @@ class Assembly:
 
     def block(self) -> None:
         """Note that a block begins here."""
-        self._emit("content", self._content.block())
+        if blanks := self._content.block():
+            self._emit("content", blanks)
 
     def next_message(self) -> None:
         """Note that another message begins here; its text goes on a line of its own."""
@@ -140,22 +141,23 @@ class Assembly:
 
     def add(self, item: Item) -> None:
         """Take a call or a fault."""
-        start, end = item.span
-        raw = self._source.text[start:end]
+        span = item.span
+        raw = self._source.text[span[0] : span[1]]
         if isinstance(item, Fault):
-            self._error(item.kind, raw, item.span, item.message)
+            self._error(item.kind, raw, span, item.message)
             return
-        call_id = item.native_id or ""
-        if not call_id or call_id in self._ids:
-            call_id = f"call_{len(self._calls)}"
+        call_id = item.native_id or f"call_{len(self._calls)}"
+        while call_id in self._ids:
+            call_id = f"call_{len(self._ids)}" if item.native_id == call_id else f"{call_id}_"
         self._ids.add(call_id)
-        call = ToolCall(call_id, item.name, item.arguments, raw, item.span, self._token_span(item.span))
+        token_span = self._token_span(span) if self._source.tokens else None
+        call = ToolCall(call_id, item.name, item.arguments, raw, span, token_span)
         self._calls.append(call)
         self.events.append(call)
         if self._known is not None and item.name not in self._known:
-            self._error("unknown_tool", raw, item.span, unknown_tool(item.name, self._known))
+            self._error("unknown_tool", raw, span, unknown_tool(item.name, self._known))
         if item.mismatch:
-            self._error("type_mismatch", raw, item.span, item.mismatch)
+            self._error("type_mismatch", raw, span, item.mismatch)
 
     def rewind_to_reasoning(self, end: int) -> None:
         """Make everything before ``end`` reasoning: the prompt had opened a think block."""
@@ -183,7 +185,7 @@ class Assembly:
         return self._source.tokens.token_span(span) if self._source.tokens else None
 
 
-def unknown_tool(name: str, known: Sequence[str]) -> str:
+def unknown_tool(name: str, known: Collection[str]) -> str:
     """Write the message for a call of a tool that does not exist."""
     return f"There is no tool named {name!r}. The tools are: {', '.join(known) or 'none'}."
 

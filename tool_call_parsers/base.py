@@ -29,7 +29,6 @@ class ParserStream:
         self._source = source
         self._out = out
         self._steps = steps
-        self._running = True
 
     def feed(self, delta: str, token_ids: Sequence[int] | None = None) -> list[Event]:
         """Take the next text, with the ids it was decoded from where known, and return what it settled.
@@ -38,13 +37,14 @@ class ParserStream:
         prompt held makes calls already reported drafts.)
         """
         self._append(delta, token_ids)
-        self._advance()
-        return self._take_events()
+        next(self._steps, None)
+        events, self._out.events = self._out.events, []
+        return events
 
     def finish(self, finish_reason: FinishReason = "stop") -> Message:
         """Say that the text is complete, and why it ended, and return the message."""
         self._source.finish_reason = finish_reason
-        self._advance()
+        next(self._steps, None)
         return self._out.message()
 
     def whole(self, text: str, finish_reason: FinishReason, token_ids: Sequence[int] | None) -> Message:
@@ -56,17 +56,6 @@ class ParserStream:
         self._source.append(delta)
         if token_ids is not None and self._source.tokens:
             self._source.tokens.extend(self._source.text, token_ids)
-
-    def _advance(self) -> None:
-        if self._running:
-            try:
-                next(self._steps)
-            except StopIteration:
-                self._running = False
-
-    def _take_events(self) -> list[Event]:
-        events, self._out.events = self._out.events, []
-        return events
 
 
 class Format(Protocol):
@@ -121,7 +110,7 @@ class Parser(ABC):
     def stream(self, reasoning_open: bool = False) -> ParserStream:
         """Begin to read a completion that arrives in pieces."""
         source = Source(TokenMap(self._tokenizer) if self._tokenizer else None)
-        out = Assembly(source, self.schemas.names())
+        out = Assembly(source, self.schemas.names)
         return ParserStream(source, out, self._format.steps(source, out, reasoning_open))
 
     def render(self, message: Message) -> str:

@@ -7,6 +7,7 @@ inside it; without one it ends where the next block begins. So no bad block take
 inside a bad block becomes a call.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -69,12 +70,16 @@ class BlockFormat(ABC):
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
         """Read the block that begins at ``start`` with ``opener``; None if that is only prose."""
 
+    def at_hand(self, src: Source, start: int, opener: str) -> Block | None:
+        """Read what ``read`` would, in one go, if it is the ordinary form and stands there whole.
+
+        Most blocks do. None leaves it to ``read``: anything unusual or wrong, and any need to wait.
+        """
+        return None
+
     def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
         """Read a completion to its end into ``out``."""
-        run = BlockRun(self, src, out)
-        if reasoning_open and self.think:
-            yield from run.think(0)
-        yield from run.steps()
+        return BlockRun(self, src, out).steps(reasoning_open and self.think is not None)
 
     @cached_property
     def marks(self) -> Markers:
@@ -136,28 +141,50 @@ class BlockRun:
         """Where the last block ended; a closing marker right after it is doubled and dropped."""
         self._think = form.think if think else None
 
-    def steps(self) -> Steps[None]:
+    def steps(self, reasoning_open: bool = False) -> Steps[None]:
         """Read to the end of the text."""
-        form, src = self._form, self._src
-        look = self._pos
-        while mark := (yield from src.until(form.marks, look, self._prose)):
-            literal = mark.group()
-            if literal in form.closers:
-                look = self._closer(literal, mark.start(), mark.end())
-            elif literal in form.ends:
-                look = yield from self._end_of_turn(mark.start(), mark.end())
-            elif literal in (form.think or ()) and (self._open or not self._think):
-                look = mark.end()
-            elif form.think and literal == form.think[1]:
-                look = yield from self._think_closed(mark.start(), mark.end())
-            elif (quoted := (yield from self._quoted(mark.start()))) is not None:
-                look = quoted
-            elif form.think and literal == form.think[0]:
-                look = yield from self._think_opened(mark.start(), mark.end())
+        src, marks = self._src, self._form.marks
+        look = (yield from self.think(0)) if reasoning_open else self._pos
+        while True:
+            if mark := src.search(marks, look):
+                look = self._at_hand(mark) or (yield from self._marked(mark))
+            elif not src.ended:
+                look = marks.held_from(src.text, look)
+                self._prose(look)
+                yield
             else:
-                look = yield from self._block(mark.start(), literal)
-        self._give_up_open(len(src.text))
+                break
+        if self._open:
+            self._give_up_open(len(src.text))
         self._prose(len(src.text))
+
+    def _at_hand(self, mark: re.Match[str]) -> int | None:
+        start = mark.start()
+        if self._open or self._src.tokens or self._quotes.closer_at(self._src.text, start):
+            return None
+        block = self._form.at_hand(self._src, start, mark.group())
+        if block is None:
+            return None
+        self._prose(start)
+        self._commit(block.items, block.end)
+        return block.end
+
+    def _marked(self, mark: re.Match[str]) -> Steps[int]:
+        """Read what begins with a marker and return where to look on."""
+        form, literal, start, end = self._form, mark.group(), mark.start(), mark.end()
+        if literal in form.closers:
+            return self._closer(literal, start, end)
+        if literal in form.ends:
+            return (yield from self._end_of_turn(start, end))
+        if literal in (form.think or ()) and (self._open or not self._think):
+            return end
+        if form.think and literal == form.think[1]:
+            return (yield from self._think_closed(start, end))
+        if (quoted := (yield from self._quoted(start))) is not None:
+            return quoted
+        if form.think and literal == form.think[0]:
+            return (yield from self._think_opened(start, end))
+        return (yield from self._block(start, literal))
 
     def _prose(self, end: int) -> None:
         if not self._open and end > self._pos:

@@ -1,7 +1,7 @@
 """From a decoded JSON value to a call, or to the reason why it is none."""
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 from tool_call_parsers.findings import Call, Fault, Item
 from tool_call_parsers.json_body import decode_json
@@ -23,27 +23,28 @@ def call_from_json(
         return Fault(
             span, "bad_structure", f"A call is a JSON object, not a list or a single value. {advice}"
         )
-    call = cast(dict[str, Any], value)
+    call: dict[str, Any] = value
     name = call.get("name")
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not (name := name.strip()):
         return Fault(span, "missing_name", f'The call has no "name" that is a non-empty string. {advice}')
-    key = next((key for key in arguments_keys if key in call), None)
-    if key is None:
+    for key in arguments_keys:
+        if key in call:
+            break
+    else:
         keys = " or ".join(f'"{key}"' for key in arguments_keys)
-        return Fault(span, "bad_structure", f"The call of {name.strip()!r} has no {keys}. {advice}")
+        return Fault(span, "bad_structure", f"The call of {name!r} has no {keys}. {advice}")
     arguments, mismatch = call[key], None
     if isinstance(arguments, str):
         arguments = decode_json(arguments)
         mismatch = f"{key!r} must be a JSON object, not a string that holds one. {advice}"
     if not isinstance(arguments, dict):
-        return Fault(span, "bad_structure", f"{key!r} of {name.strip()!r} is not a JSON object. {advice}")
+        return Fault(span, "bad_structure", f"{key!r} of {name!r} is not a JSON object. {advice}")
     call_id = call.get("id")
-    native_id = call_id if isinstance(call_id, str) else None
-    return Call(span, name.strip(), cast(dict[str, Any], arguments), native_id, mismatch)
+    return Call(span, name, arguments, call_id if isinstance(call_id, str) else None, mismatch)
 
 
 def call_from_arguments(name: str, value: Any, span: Span, native_id: str | None = None) -> Item:
     """Take a name and the decoded arguments that came with it."""
     if not isinstance(value, dict):
         return Fault(span, "bad_structure", f"The arguments of {name!r} are not a JSON object.")
-    return Call(span, name, cast(dict[str, Any], value), native_id)
+    return Call(span, name, value, native_id)

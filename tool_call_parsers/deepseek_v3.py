@@ -28,6 +28,8 @@ class DeepSeekV31Format(MarkedJsonFormat):
     closers = (_CALL_END, _CALLS_END)
     section_closers = (_CALLS_END,)
     ends = ("<｜end▁of▁sentence｜>",)
+    head_pattern = rf"(?:{_CALLS})?({_CALL})([\w.-]+){_SEP}"
+    tail_pattern = _CALL_END
     example = f'{_CALLS}{_CALL}tool{_SEP}{{"argument": "value"}}{_CALL_END}{_CALLS_END}'
 
     def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
@@ -39,6 +41,8 @@ class DeepSeekV31Format(MarkedJsonFormat):
 class DeepSeekV3Format(DeepSeekV31Format):
     """``function<｜tool▁sep｜>name`` and a fenced JSON object between the call markers."""
 
+    head_pattern = rf"(?:{_CALLS})?({_CALL})function{_SEP}([\w.-]+)\n```json\n"
+    tail_pattern = rf"```{_CALL_END}"
     example = (
         f'{_CALLS}{_CALL}function{_SEP}tool\n```json\n{{"argument": "value"}}\n```{_CALL_END}{_CALLS_END}'
     )

@@ -1,29 +1,37 @@
 """Hermes, Qwen 2.5 and Qwen 3, LongCat: one JSON object between ``<tool_call>`` and ``</tool_call>``."""
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
 from tool_call_parsers.base import Parser
 from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.calls import call_from_json
-from tool_call_parsers.findings import Block, Broken
+from tool_call_parsers.findings import Block, Broken, Item
+from tool_call_parsers.json_blocks import JsonBlockFormat
 from tool_call_parsers.json_body import JsonFault, read_json
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
 from trajectories import hermes_codec
-from trajectories.messages import ToolCall, ToolSchema
+from trajectories.messages import Span, ToolCall, ToolSchema
 
 
-class HermesFormat(BlockFormat):
+class HermesFormat(JsonBlockFormat):
     """The block syntax, for any name of the tag."""
 
     ends = ("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>")
 
     def __init__(self, tools: ToolSchemas, tag: str = "tool_call"):
-        super().__init__(tools)
         self.openers = (f"<{tag}>",)
         self.closers = (f"</{tag}>",)
+        self.head_pattern, self.tail_pattern = f"(<{tag}>)", f"</{tag}>"
         self._opener = Markers(self.openers)
         self.example = f'<{tag}>\n{{"name": "<tool>", "arguments": {{…}}}}\n</{tag}>'
+        super().__init__(tools)
+
+    def ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
+        """Return the call of a block in the ordinary form."""
+        return call_from_json(body, span, advice=self.advice)
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read one call; a doubled opening tag counts once."""

@@ -1,7 +1,7 @@
 """The JSON value that begins at a position: its end and its content.
 
 The end is found by scanning the JSON, never by searching the closing marker: a marker inside a string is
-data. Where all of a value is at hand the C decoder does both at once. Otherwise a scanner that resumes counts
+data. Where all of a value is at hand the C scanner does both at once. Otherwise a scanner that resumes counts
 brackets until the value is whole, and stops at the first character that no JSON can have there, so that a
 broken body neither swallows its siblings nor costs a scan to the end of the text.
 """
@@ -9,22 +9,26 @@ broken body neither swallows its siblings nor costs a scan to the end of the tex
 import json
 import math
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn
 
 from tool_call_parsers.source import Source, Steps
 
 MAX_DEPTH = 200
 """Deepest nesting accepted; the decoder's own limit depends on the interpreter's stack."""
 
+_PATIENCE = 8
+"""After so many bodies that are no JSON a text is not given to the C scanner any more before brackets were
+counted: its error counts the lines from the beginning of the text, which many times over is quadratic."""
+
 _STRUCTURE = re.compile(r"[ \t\r\n0-9,:+\-.eEtrufalsn]*")
-_STRING = re.compile(r'[^"\\\x00-\x1f]*')
+_STRING = re.compile(r'(?:[^"\\\x00-\x1f]++|\\.)*+', re.DOTALL)
+"""The inside of a string; possessive, so that it never backtracks."""
+
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
-@dataclass(frozen=True, slots=True)
-class JsonValue:
+class JsonValue(NamedTuple):
     """A whole value and where it ends."""
 
     value: Any
@@ -56,6 +60,8 @@ def _finite(digits: str) -> float:
 
 
 _decoder = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite)
+_scan_once = _decoder.scan_once
+"""What ``raw_decode`` calls; raises ``StopIteration`` where no value begins."""
 
 
 def decode_json(text: str) -> Any:
@@ -66,56 +72,73 @@ def decode_json(text: str) -> Any:
         return None
 
 
+def json_at_hand(src: Source, pos: int) -> tuple[Any, int] | None:
+    """Return the value that begins at ``pos`` and its end, if all of it is there and nothing is wrong."""
+    if src.bad_json > _PATIENCE:
+        return None
+    try:
+        value, end = _scan_once(src.text, pos)
+    except (ValueError, StopIteration, RecursionError):
+        src.bad_json += 1
+        return None
+    if end - pos > 2 * MAX_DEPTH and _too_deep(value):
+        return None
+    return value, end
+
+
 def read_json(src: Source, pos: int) -> Steps[JsonValue | JsonFault]:
     """Wait for the object or array that begins at ``pos``."""
-    whole = _try_decode(src.text, pos)
-    if isinstance(whole, JsonValue) and not _too_deep(whole, src.text, pos):
-        return whole
+    if whole := json_at_hand(src, pos):
+        return JsonValue(*whole)
+    if fault := src.unclosed.get(pos):
+        return fault
     scan = Scan(pos)
     while not scan.advance(src.text):
         if src.ended:
-            return JsonFault("The JSON is not complete: the text ends inside it.", len(src.text), ended=True)
+            fault = JsonFault("The JSON is not complete: the text ends inside it.", len(src.text), ended=True)
+            break
         yield
-    if scan.fault:
-        return JsonFault(scan.fault, scan.resume)
-    value = _try_decode(src.text, pos)
-    return value if isinstance(value, JsonValue) else JsonFault(value, scan.pos, end=scan.pos)
+    else:
+        if not scan.fault:
+            return _decoded(src.text[pos : scan.pos], scan.pos)
+        fault = JsonFault(scan.fault, scan.resume)
+    src.unclosed = dict.fromkeys(scan.open, fault)
+    return fault
 
 
-def _try_decode(text: str, pos: int) -> JsonValue | str:
+def _decoded(text: str, end: int) -> JsonValue | JsonFault:
+    """Decode what is a value by its brackets, the last one before ``end``."""
     try:
-        value, end = _decoder.raw_decode(text, pos)
+        return JsonValue(_decoder.decode(text), end)
     except json.JSONDecodeError as error:
-        return f"The JSON is not valid: {error.msg} at character {error.pos - pos}."
-    except (ValueError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        return f"The JSON is not valid: {reason}."
-    return JsonValue(value, end)
+        reason = f"{error.msg} at character {error.pos}"
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except ValueError as error:
+        reason = str(error)
+    return JsonFault(f"The JSON is not valid: {reason}.", end, end=end)
 
 
-def _too_deep(found: JsonValue, text: str, pos: int) -> bool:
-    if text.count("[", pos, found.end) + text.count("{", pos, found.end) <= MAX_DEPTH:
-        return False
-    level = [found.value]
-    for _ in range(MAX_DEPTH):
-        level = [item for value in level for item in _items(value) if isinstance(item, dict | list)]
-    return bool(level)
-
-
-def _items(value: Any) -> Iterable[Any]:
-    return cast(dict[str, Any], value).values() if isinstance(value, dict) else cast(list[Any], value)
+def _too_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
+    if not levels:
+        return True
+    for item in value.values() if type(value) is dict else value:
+        if (type(item) is dict or type(item) is list) and _too_deep(item, levels - 1):
+            return True
+    return False
 
 
 class Scan:
     """Bracket counting over JSON text that grows."""
 
-    __slots__ = ("_closed_string", "_depth", "_string", "fault", "pos", "resume")
+    __slots__ = ("_closed_string", "_string", "fault", "open", "pos", "resume")
 
     def __init__(self, pos: int):
         self.pos = pos
         self.fault: str | None = None
         self.resume = pos
-        self._depth = 0
+        self.open: list[int] = []
+        """Where the brackets stand that are still open."""
         self._string: int | None = None
         """Where the string begins that ``pos`` is in."""
         self._closed_string: int | None = None
@@ -128,7 +151,7 @@ class Scan:
                 waiting = self._in_string(text, self._string)
             else:
                 waiting = self._between(text)
-                if self._depth == 0 and not waiting:
+                if not self.open and not waiting:
                     return True
             if waiting:
                 return False
@@ -137,11 +160,9 @@ class Scan:
     def _in_string(self, text: str, start: int) -> bool:
         """Go on to the string's end; True if the text at hand ends first."""
         self.pos = pos = _end_of(_STRING, text, self.pos)
-        if pos == len(text) or (text[pos] == "\\" and pos + 1 == len(text)):
+        if pos == len(text) or text[pos] == "\\":
             return True
-        if text[pos] == "\\":
-            self.pos = pos + 2
-        elif text[pos] == '"':
+        if text[pos] == '"':
             self.pos, self._string, self._closed_string = pos + 1, None, start
         else:
             self._fail("a string holds a line break or control character; write it escaped, as \\n", start)
@@ -165,11 +186,11 @@ class Scan:
         if char == '"':
             self._string = pos
         elif char in "{[":
-            self._depth += 1
-            if self._depth > MAX_DEPTH:
+            self.open.append(pos)
+            if len(self.open) > MAX_DEPTH:
                 self._fail(f"it is nested more than {MAX_DEPTH} levels deep", pos)
         elif char in "}]":
-            self._depth -= 1
+            self.open.pop()
         elif char not in ",:":
             self._fail(f"{char!r} stands where a value, a comma or a closing bracket belongs", pos)
         return False

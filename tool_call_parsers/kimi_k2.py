@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.findings import Broken
+from tool_call_parsers.calls import call_from_arguments
+from tool_call_parsers.findings import Broken, Item
 from tool_call_parsers.marked_json import Head, MarkedJsonFormat
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
-from trajectories.messages import ToolCall
+from trajectories.messages import Span, ToolCall
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
 _CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
@@ -25,7 +27,15 @@ class KimiK2Format(MarkedJsonFormat):
     closers = (_CALL_END, _SECTION_END)
     section_closers = (_SECTION_END,)
     ends = ("<|im_end|>", "[EOS]")
+    head_pattern = (
+        rf"(?:{re.escape(_SECTION)})?({re.escape(_CALL)})(functions\.([\w.-]+):\d+){re.escape(_ARGUMENTS)}"
+    )
+    tail_pattern = re.escape(_CALL_END)
     example = f'{_SECTION}{_CALL}functions.tool:0{_ARGUMENTS}{{"argument": "value"}}{_CALL_END}{_SECTION_END}'
+
+    def ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
+        """Return the call of a block in the ordinary form."""
+        return call_from_arguments(head[3], body, span, head[2])
 
     def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
         """Read the id and take the name from it."""

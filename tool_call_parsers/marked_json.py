@@ -1,13 +1,16 @@
 """What the formats share that write the name in a head of their own and the arguments as one JSON object."""
 
+import re
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
-from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.calls import call_from_arguments
-from tool_call_parsers.findings import Block, Broken
+from tool_call_parsers.findings import Block, Broken, Item
+from tool_call_parsers.json_blocks import JsonBlockFormat
 from tool_call_parsers.json_body import JsonFault, read_json
 from tool_call_parsers.source import Source, Steps
+from trajectories.messages import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +22,8 @@ class Head:
     native_id: str | None = None
 
 
-class MarkedJsonFormat(BlockFormat):
-    """A block of a head and a JSON object."""
+class MarkedJsonFormat(JsonBlockFormat):
+    """A block of a head with the name and a JSON object."""
 
     section_openers: tuple[str, ...] = ()
     """Those of ``openers`` that begin a section of blocks."""
@@ -33,6 +36,10 @@ class MarkedJsonFormat(BlockFormat):
         """Pass over what the format writes between the arguments and the closing marker."""
         yield from ()
         return pos
+
+    def ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
+        """Return the call of a block in the ordinary form; group 2 of the head is the name."""
+        return call_from_arguments(head[2], body, span)
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read one call, or the opening of a section."""

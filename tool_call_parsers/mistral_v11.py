@@ -1,14 +1,17 @@
 """Mistral v11 and later: ``[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}``, one marker a call; v13 writes no id."""
 
 import json
+import re
 from collections.abc import Sequence
+from typing import Any
 
 from tool_call_parsers.base import Parser
-from tool_call_parsers.findings import Broken
+from tool_call_parsers.calls import call_from_arguments
+from tool_call_parsers.findings import Broken, Item
 from tool_call_parsers.marked_json import Head, MarkedJsonFormat
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
-from trajectories.messages import ToolCall
+from trajectories.messages import Span, ToolCall
 
 _CALL, _ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 _NAME_ENDS = Markers((_ID, _ARGS, _CALL, "{", "\n"))
@@ -22,7 +25,13 @@ class MistralV11Format(MarkedJsonFormat):
     closers = ()
     ends = ("</s>",)
     think = ("[THINK]", "[/THINK]")
+    head_pattern = r"(\[TOOL_CALLS\])([\w.-]+)(?:\[CALL_ID\](\w+))?\[ARGS\]"
+    tail_pattern = ""
     example = f'{_CALL}tool{_ARGS}{{"argument": "value"}}'
+
+    def ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
+        """Return the call of a block in the ordinary form."""
+        return call_from_arguments(head[2], body, span, head[3])
 
     def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
         """Read the name and, where it stands, the id."""

@@ -22,7 +22,7 @@ class Quotes:
     __slots__ = ("_fenced", "_inline", "_pos")
 
     def __init__(self, pos: int):
-        self.restart(pos)
+        self._pos, self._fenced, self._inline = pos, False, False
 
     def restart(self, pos: int) -> None:
         """Begin anew at ``pos``, outside of any quote."""
@@ -30,6 +30,9 @@ class Quotes:
 
     def closer_at(self, text: str, pos: int) -> str | None:
         """Return what would end the quote that ``pos`` stands in; None outside of quotes."""
+        if not self._fenced and not self._inline and text.find("`", self._pos, pos) < 0:
+            self._pos = pos
+            return None
         lines = text[self._pos : pos].split("\n")
         whole_line = starts_line(text, self._pos)
         self._pos = pos

@@ -52,7 +52,7 @@ class PythonicFormat(BlockFormat):
         name_end = yield from src.past(_NAME, pos)
         if name_end == pos or not src.text.startswith("(", name_end):
             return False
-        if src.text[pos:name_end] in (self.tools.names() or ()):
+        if src.text[pos:name_end] in (self.tools.names or ()):
             return True
         yield from src.past(_FIRST_ARGUMENT, name_end + 1)
         return _ARGUMENT_OR_END.match(src.text, name_end + 1) is not None

@@ -6,7 +6,7 @@ fits no allowed type stays the string it is and is reported.
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, cast
 
 from tool_call_parsers.json_body import decode_json
@@ -35,10 +35,8 @@ class ToolSchemas:
         if tools is not None:
             functions = [cast(_Json, tool["function"]) for tool in tools]
             self._parameters = {tool["name"]: tool.get("parameters") or {} for tool in functions}
-
-    def names(self) -> list[str] | None:
-        """Return the names of the tools; None where they are not known."""
-        return None if self._parameters is None else list(self._parameters)
+        self.names: Collection[str] | None = None if self._parameters is None else self._parameters.keys()
+        """The names of the tools; None where they are not known."""
 
     def properties(self, tool: str) -> _Json:
         """Return the schemas of a tool's arguments by name; empty where unknown."""

@@ -65,7 +65,7 @@ class Markers:
 class Source:
     """The text of one completion so far."""
 
-    __slots__ = ("_absent", "finish_reason", "memo", "text", "tokens")
+    __slots__ = ("_absent", "bad_json", "finish_reason", "memo", "text", "tokens", "unclosed")
 
     def __init__(self, tokens: TokenMap | None = None):
         self.text = ""
@@ -73,6 +73,10 @@ class Source:
         self.tokens = tokens
         self.memo: dict[Hashable, Any] = {}
         """What looking ahead has shown, kept by who looked: so many bad blocks in a row stay linear."""
+        self.bad_json = 0
+        """How many values that are no JSON, or not yet whole, were tried so far."""
+        self.unclosed: dict[int, Any] = {}
+        """The brackets that no JSON closed when it was last read, each with what was wrong."""
         self._absent: dict[Markers, int] = {}
         """From where on the text, now that it has ended, surely has none of some markers."""
 
@@ -100,7 +104,7 @@ class Source:
         found = markers.pattern.search(self.text, pos)
         while found and self.tokens and self.tokens.spelled_out(found.start(), found.group()):
             found = markers.pattern.search(self.text, found.start() + 1)
-        if found is None and self.ended:
+        if found is None and self.finish_reason is not None:
             self._absent[markers] = pos
         return found
 
