@@ -7,18 +7,20 @@ for calls.
 
 import json
 import re
-from typing import Any, cast
+from typing import Any
 
 from tool_call_parsers.base import Parser
 from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.calls import call_from_json
 from tool_call_parsers.findings import Block, Broken, Fault, Item, Prose
-from tool_call_parsers.json_body import JsonFault, JsonValue, read_json
+from tool_call_parsers.json_body import JsonFault, JsonValue, json_at_hand, read_json
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
-from trajectories.messages import ToolCall
+from trajectories.messages import Span, ToolCall
 
 _LOOKS_LIKE_CALL = re.compile(r'\{\s*"(?:name|type)"\s*:')
+_ROW_ENDS = re.compile(r"[ \t\r]*+(?:\n[ \t\r\n]*+(?!;)|\Z)")
+"""The end of a line, where the row doesn't go on after it."""
 _SEPARATOR = Markers((";",))
 _FENCE = Markers(("```",))
 
@@ -32,6 +34,23 @@ class BareJsonFormat(BlockFormat):
     arguments_keys: tuple[str, ...]
     closers = ()
     ends = ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>", "</s>", "<end_of_turn>")
+
+    def at_hand(self, src: Source, start: int, opener: str) -> Block | None:
+        """Read calls each on lines of its own, in a text that has ended."""
+        if not src.ended or opener == self.tag or not self.stands_free(src.text, start):
+            return None
+        items: list[Item] = []
+        pos = end = start
+        while (body := json_at_hand(src, pos)) and self._has_keys_of_call(body[0]):
+            line_end = _ROW_ENDS.match(src.text, body[1])
+            if line_end is None:
+                break
+            end = body[1]
+            items.append(self._call(body[0], (pos, end)))
+            pos = line_end.end()
+            if not src.text.startswith("{", pos):
+                break
+        return Block(end, items) if items else None
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
         """Read the calls of one row."""
@@ -65,8 +84,7 @@ class BareJsonFormat(BlockFormat):
         if isinstance(body, JsonValue):
             if not sure and not self._has_keys_of_call(body.value):
                 return None
-            span = (pos, body.end)
-            return call_from_json(body.value, span, arguments_keys=self.arguments_keys, advice=self.advice)
+            return self._call(body.value, (pos, body.end))
         if not sure and not _LOOKS_LIKE_CALL.match(text, pos):
             return None
         kind = "unclosed" if body.ended else "invalid_json"
@@ -74,9 +92,11 @@ class BareJsonFormat(BlockFormat):
             return Fault((pos, body.end), kind, f"{body.message} {self.advice}")
         return Broken(kind, f"{body.message} {self.advice}", body.resume)
 
-    def _has_keys_of_call(self, value: Any) -> bool:
-        keys = cast(dict[str, Any], value)
-        return "name" in keys and any(key in keys for key in self.arguments_keys)
+    def _has_keys_of_call(self, value: dict[str, Any]) -> bool:
+        return "name" in value and any(key in value for key in self.arguments_keys)
+
+    def _call(self, value: Any, span: Span) -> Item:
+        return call_from_json(value, span, arguments_keys=self.arguments_keys, advice=self.advice)
 
     def after_row(self, src: Source, opener: str, end: int) -> Steps[int]:
         """Pass over what closes the row."""

@@ -1,7 +1,7 @@
 """From a decoded JSON value to a call, or to the reason why it is none."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from tool_call_parsers.findings import Call, Fault, Item
 from tool_call_parsers.json_body import decode_json
@@ -23,7 +23,7 @@ def call_from_json(
         return Fault(
             span, "bad_structure", f"A call is a JSON object, not a list or a single value. {advice}"
         )
-    call: dict[str, Any] = value
+    call = cast(dict[str, Any], value)
     name = call.get("name")
     if not isinstance(name, str) or not (name := name.strip()):
         return Fault(span, "missing_name", f'The call has no "name" that is a non-empty string. {advice}')

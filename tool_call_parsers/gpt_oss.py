@@ -11,15 +11,17 @@ ends at its end marker or where the next one starts; a channel marker inside a m
 import json
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from tool_call_parsers.assembly import Assembly
 from tool_call_parsers.base import Parser
 from tool_call_parsers.calls import call_from_arguments
 from tool_call_parsers.findings import Fault, Item
+from tool_call_parsers.json_blocks import JsonRow
 from tool_call_parsers.json_body import JsonFault, read_json
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
-from trajectories.messages import Message, ParseErrorKind, ToolCall
+from trajectories.messages import Message, ParseErrorKind, Span, ToolCall
 
 _CLOSERS = ("<|end|>", "<|call|>", "<|return|>")
 _BEGINS = Markers(("<|start|>assistant", "<|channel|>"))
@@ -28,6 +30,11 @@ _ENDS = Markers(("<|start|>assistant", *_CLOSERS))
 _TEXT_ENDS = Markers(("<|start|>assistant", "<|end|>", "<|return|>"))
 _STRAY = Markers(_CLOSERS)
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_CALL_HEAD = (
+    r"((?:<\|start\|>assistant)?<\|channel\|>commentary to=functions\.([\w.-]+)"
+    r" <\|constrain\|>json<\|message\|>)"
+)
+_CALL_TAIL = r"<\|call\|>"
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 
 
@@ -37,6 +44,12 @@ class HarmonyFormat:
     example = (
         '<|channel|>commentary to=functions.tool <|constrain|>json<|message|>{"argument": "value"}<|call|>'
     )
+
+    def __init__(self):
+        self._row = JsonRow(_CALL_HEAD, _CALL_TAIL, self._ordinary)
+
+    def _ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
+        return call_from_arguments(head[2], body, span)
 
     def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
         """Read the messages of one completion; text outside of any is content."""
@@ -53,7 +66,9 @@ class HarmonyFormat:
             header = yield from src.until(_HEADER_ENDS, begin.end())
             if header and header.group() == "<|message|>":
                 out.next_message()
-                pos = yield from self._message(src, out, begin.start(), header.start(), header.end())
+                pos: int = self._at_hand(src, out, begin.start()) or (
+                    yield from self._message(src, out, begin.start(), header.start(), header.end())
+                )
                 while mark := (yield from src.at(_STRAY, pos)):
                     pos += len(mark)
                 sent = pos
@@ -67,6 +82,13 @@ class HarmonyFormat:
     @property
     def _advice(self) -> str:
         return f"A call looks like this:\n{self.example}"
+
+    def _at_hand(self, src: Source, out: Assembly, start: int) -> int | None:
+        """Read a row of ordinary calls and return its end."""
+        row = None if src.tokens else self._row.at_hand(src, start)
+        for item in row.items if row else ():
+            out.add(item)
+        return row.end if row else None
 
     def _message(self, src: Source, out: Assembly, start: int, header_end: int, body: int) -> Steps[int]:
         header = src.text[start:header_end]

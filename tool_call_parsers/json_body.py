@@ -9,6 +9,7 @@ broken body neither swallows its siblings nor costs a scan to the end of the tex
 import json
 import math
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
@@ -60,7 +61,7 @@ def _finite(digits: str) -> float:
 
 
 _decoder = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite)
-_scan_once = _decoder.scan_once
+_scan_once: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # pyright: ignore
 """What ``raw_decode`` calls; raises ``StopIteration`` where no value begins."""
 
 
@@ -119,13 +120,10 @@ def _decoded(text: str, end: int) -> JsonValue | JsonFault:
     return JsonFault(f"The JSON is not valid: {reason}.", end, end=end)
 
 
-def _too_deep(value: Any, levels: int = MAX_DEPTH) -> bool:
-    if not levels:
-        return True
-    for item in value.values() if type(value) is dict else value:
-        if (type(item) is dict or type(item) is list) and _too_deep(item, levels - 1):
-            return True
-    return False
+def _too_deep(value: dict[str, Any] | list[Any], levels: int = MAX_DEPTH) -> bool:
+    items: Iterable[Any] = value.values() if isinstance(value, dict) else value
+    inner: list[Any] = [item for item in items if isinstance(item, (dict, list))]
+    return bool(inner) and (levels == 1 or any(_too_deep(item, levels - 1) for item in inner))
 
 
 class Scan:

@@ -1,23 +1,47 @@
 """A list of JSON calls after one marker: Mistral, Granite, Phi-4-mini, Hunyuan."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from tool_call_parsers.base import Parser
 from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.calls import call_from_json
 from tool_call_parsers.findings import Block, Broken, Fault, Item
-from tool_call_parsers.json_body import JsonValue, read_json
+from tool_call_parsers.json_body import JsonValue, json_at_hand, read_json
 from tool_call_parsers.schema import ToolSchemas
-from tool_call_parsers.source import Source, Steps
-from trajectories.messages import ToolCall
+from tool_call_parsers.source import Source, Steps, blank_end
+from trajectories.messages import Span, ToolCall
+
+_LIST_BEGIN = re.compile(r"[ \t\r\n]*+\[[ \t\r\n]*+(?:(?=\{)|(\]))")
+_BETWEEN = re.compile(r"[ \t\r\n]*+(?:,[ \t\r\n]*+(?=\{)|(\]))")
+"""What parts two elements; group 1 is the end of the list."""
 
 
 class JsonListFormat(BlockFormat):
     """``MARKER[{"name": …, "arguments": {…}}, …]``; each element is judged by itself."""
 
     arguments_keys: tuple[str, ...] = ("arguments",)
+
+    def at_hand(self, src: Source, start: int, opener: str) -> Block | None:
+        """Read a list of calls in a text that has ended."""
+        text = src.text
+        between = _LIST_BEGIN.match(text, start + len(opener)) if src.ended else None
+        items: list[Item] = []
+        while between and not between[1]:
+            pos = between.end()
+            body = json_at_hand(src, pos)
+            if body is None:
+                return None
+            items.append(self._call(body[0], (pos, body[1])))
+            between = _BETWEEN.match(text, body[1])
+        if between is None:
+            return None
+        end = between.end()
+        mark = self.after_body.pattern.match(text, blank_end(text, end))
+        return Block(mark.end() if mark and mark.group() in self.closers else end, items)
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read a list of calls, or one call without a list around it."""
@@ -53,12 +77,14 @@ class JsonListFormat(BlockFormat):
     def _element(self, src: Source, pos: int) -> Steps[Item | Broken]:
         body = yield from read_json(src, pos)
         if isinstance(body, JsonValue):
-            span = (pos, body.end)
-            return call_from_json(body.value, span, arguments_keys=self.arguments_keys, advice=self.advice)
+            return self._call(body.value, (pos, body.end))
         if body.end is not None:
             return Fault((pos, body.end), "invalid_json", f"{body.message} {self.advice}")
         kind = "unclosed" if body.ended else "invalid_json"
         return Broken(kind, f"{body.message} {self.advice}", body.resume, start=pos)
+
+    def _call(self, value: Any, span: Span) -> Item:
+        return call_from_json(value, span, arguments_keys=self.arguments_keys, advice=self.advice)
 
     def _closed(self, src: Source, items: list[Item], end: int | None = None) -> Steps[Block]:
         """Take the closing marker, where there is one, into the block."""
