@@ -31,7 +31,7 @@ class Content:
 
     def __init__(self):
         self.parts: list[str] = []
-        self._held = ""
+        self._held: list[str] = []
         self._fresh = True
         """Whether the run since the last block holds nothing but blanks, all of them in ``_held``."""
         self._carried = ""
@@ -41,11 +41,12 @@ class Content:
 
     def add(self, text: str) -> str:
         """Take text and return what is now surely content."""
-        text = self._held + text
         body = text.rstrip(" \t\r\n")
-        self._held = text[len(body) :]
         if not body:
+            self._held.append(text)
             return ""
+        blanks, self._held = "".join(self._held), [text[len(body) :]]
+        body = blanks + body
         if self._fresh:
             if self._carried or not self.parts:
                 body = _without_newlines(body, self._newlines)
@@ -60,10 +61,10 @@ class Content:
         Args:
             newlines: How many newlines after the block belong to it.
         """
-        blanks = "" if self._fresh else self._held
+        blanks = "" if self._fresh else "".join(self._held)
         if blanks.endswith("\n"):
             blanks, self._carried = blanks[:-1], "\n"
-        self._held, self._fresh, self._after_block, self._newlines = "", True, True, newlines
+        self._held, self._fresh, self._after_block, self._newlines = [], True, True, newlines
         if blanks:
             self.parts.append(blanks)
         return blanks
@@ -74,8 +75,8 @@ class Content:
 
     def end(self) -> str:
         """Note that the text ends here and return the blanks that turned out to be content."""
-        blanks = "" if self._fresh and self._after_block else self._held
-        self._held = ""
+        blanks = "" if self._fresh and self._after_block else "".join(self._held)
+        self._held = []
         if blanks:
             self.parts.append(blanks)
         return blanks

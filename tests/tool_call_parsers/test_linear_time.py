@@ -1,0 +1,64 @@
+"""Double the input, at most double the work, on the repeats that make parsers scan again and again."""
+
+import pytest
+
+from tests.tool_call_parsers.spellings import SPELLINGS, TOOLS, Spelling
+from tests.tool_call_parsers.work import Counter, counted_parsers
+
+SIZE = 300
+"""Characters of the shorter text; a scan of the rest for every repeat then outweighs all else."""
+CHUNK = 9
+SLACK = 500
+"""Work that does not depend on the length."""
+
+
+@pytest.fixture(scope="module")
+def counter():
+    return Counter()
+
+
+@pytest.fixture(scope="module")
+def parsers(counter):
+    with counted_parsers(counter) as package:
+        yield {family: package.get_parser(family, TOOLS) for family in SPELLINGS}
+
+
+def nasty_repeats(spelling: Spelling) -> list[str]:
+    call = spelling.call("write_file", {"path": "a", "content": 'x "q" \\ y'})
+    cut = call.partition("q")[0]
+    opener, (think, think_end) = spelling.opener, spelling.think
+    closers = ["</tool_call>", *spelling.markers, spelling.end_of_turn]
+    return [
+        *(opener, f"{opener}\n", f"{opener}{{", f"{opener}x", *closers),
+        *(f"{opener}{closer}" for closer in closers),
+        *('"', "\\", "{", "{\n", "[", "`", "```\n", "\n", f"`{opener}`"),
+        *(think, think_end, f"{think}{think_end}"),
+        *(call, f"{call}\n", f"{spelling.bad}\n", spelling.turn([spelling.bad, call])),
+        *(cut, f"{cut}\n", call[: len(call) // 3], f"{call[:-1]}\n"),
+        call.replace("q", spelling.call("now", {})),
+    ]
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a value"])
+@pytest.mark.parametrize("family", SPELLINGS)
+def test_twice_the_text_is_at_most_twice_the_work(parsers, counter, family, inside):
+    spelling, parser = SPELLINGS[family], parsers[family]
+    before = spelling.call("write_file", {"content": "q"}).partition("q")[0] if inside else ""
+
+    def parsed(text):
+        return counter.of(lambda: parser.parse(text, "stop"))
+
+    def streamed(text):
+        def work():
+            stream = parser.stream()
+            for at in range(0, len(text), CHUNK):
+                stream.feed(text[at : at + CHUNK])
+            stream.finish("length")
+
+        return counter.of(work)
+
+    for repeat in dict.fromkeys(nasty_repeats(spelling)):
+        times = max(20, SIZE // len(repeat))
+        for measure in (parsed, streamed):
+            once, twice = (measure(before + repeat * count) for count in (times, 2 * times))
+            assert twice <= 2.2 * once + SLACK, (measure.__name__, repeat)
