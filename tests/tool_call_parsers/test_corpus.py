@@ -6,6 +6,7 @@ from tests.tool_call_parsers.cases import GENERIC, Case
 from tests.tool_call_parsers.special_cases import SPECIAL
 from tests.tool_call_parsers.spellings import SPELLINGS, TOOLS
 from tool_call_parsers import get_parser
+from trajectories.messages import ToolCall
 
 CASES = [*GENERIC, *SPECIAL]
 PARSERS = {family: get_parser(family, TOOLS) for family in SPELLINGS}
@@ -42,6 +43,12 @@ def at_random(seed):
 
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.family}: {case.name}")
+each_case_without_rewind = pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.valid and case.prefix_reasons],
+    ids=lambda case: f"{case.family}: {case.name}",
+)
+"""Those in which nothing that follows makes drafts of calls."""
 each_valid_case = pytest.mark.parametrize(
     "case",
     [case for case in CASES if case.valid],
@@ -67,11 +74,22 @@ def test_chunks_of_any_size_read_the_same(case):
 
 @each_valid_case
 def test_a_prefix_never_holds_a_call_that_the_whole_does_not(case):
-    step = max(1, len(case.text) // 80)
+    step = 1 if len(case.text) < 1500 else 16
     for end in range(0, len(case.text), step):
         for reason in case.prefix_reasons:
             found = calls(parse(case, case.text[:end], reason))
             assert found == case.calls[: len(found)], case.text[:end]
+
+
+@each_case_without_rewind
+def test_no_prefix_reports_a_call_that_the_whole_does_not_hold(case):
+    stream = PARSERS[case.family].stream(case.reasoning_open)
+    found = []
+    for character in case.text:
+        found += [event for event in stream.feed(character) if isinstance(event, ToolCall)]
+    reported = [(call.name, call.arguments) for call in found]
+    assert reported == case.calls[: len(found)]
+    assert [(call.name, call.arguments) for call in stream.finish().tool_calls][: len(found)] == reported
 
 
 @each_case
