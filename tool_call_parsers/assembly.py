@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from tool_call_parsers.findings import Fault, Item
+from tool_call_parsers.findings import Call, Fault, Item
 from tool_call_parsers.source import Source
 from trajectories.messages import Message, ParseError, ParseErrorKind, Span, ToolCall
 
@@ -22,6 +22,13 @@ class Delta:
 
 
 Event = Delta | ToolCall | ParseError
+
+OpenReasoning = Literal["refuse", "accept"]
+"""What becomes of a call in a think block that was never closed; one in a closed block is a draft, always."""
+
+_IN_REASONING = (
+    "The call stands inside a think block that was never closed: close the block, then call the tool."
+)
 
 
 class Content:
@@ -85,9 +92,12 @@ class Content:
 class Assembly:
     """The message so far and the events not yet handed out."""
 
-    def __init__(self, source: Source, known: Collection[str] | None):
+    def __init__(
+        self, source: Source, known: Collection[str] | None, open_reasoning: OpenReasoning = "refuse"
+    ):
         self._source = source
         self._known = known
+        self._open_reasoning: OpenReasoning = open_reasoning
         self._content = Content()
         self._reasoning: list[str] | None = None
         self._think_begins = False
@@ -159,6 +169,11 @@ class Assembly:
             self._error("unknown_tool", raw, span, unknown_tool(item.name, self._known))
         if item.mismatch:
             self._error("type_mismatch", raw, span, item.mismatch)
+
+    def call_in_open_reasoning(self, call: Call) -> None:
+        """Take a call that stands in a think block that never closed; its text stays reasoning too."""
+        accepted = self._open_reasoning == "accept"
+        self.add(call if accepted else Fault(call.span, "in_reasoning", _IN_REASONING))
 
     def rewind_to_reasoning(self, end: int) -> None:
         """Make everything before ``end`` reasoning: the prompt had opened a think block."""

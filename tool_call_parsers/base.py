@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from tool_call_parsers.assembly import Assembly, Event
+from tool_call_parsers.assembly import Assembly, Event, OpenReasoning
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Source, Steps
 from tool_call_parsers.token_map import Tokenizer, TokenMap
@@ -77,13 +77,21 @@ class Parser(ABC):
     Args:
         tools: Schemas in OpenAI's form: they type raw values, and calls of other tools are flagged.
         tokenizer: Maps spans to token indices, and tells markers sampled as tokens from spelled-out text.
+        calls_in_open_reasoning: Whether a call in a think block that the model never closed is an error it is
+            told (``refuse``) or a call (``accept``, for models that forget ``</think>``).
     """
 
     think: tuple[str, str] = ("<think>", "</think>")
 
-    def __init__(self, tools: Sequence[ToolSchema] | None = None, tokenizer: Tokenizer | None = None):
+    def __init__(
+        self,
+        tools: Sequence[ToolSchema] | None = None,
+        tokenizer: Tokenizer | None = None,
+        calls_in_open_reasoning: OpenReasoning = "refuse",
+    ):
         self.schemas = ToolSchemas(tools)
         self._tokenizer = tokenizer
+        self._open_reasoning: OpenReasoning = calls_in_open_reasoning
         self._format = self.build_format(self.schemas)
 
     @abstractmethod
@@ -110,7 +118,7 @@ class Parser(ABC):
     def stream(self, reasoning_open: bool = False) -> ParserStream:
         """Begin to read a completion that arrives in pieces."""
         source = Source(TokenMap(self._tokenizer) if self._tokenizer else None)
-        out = Assembly(source, self.schemas.names)
+        out = Assembly(source, self.schemas.names, self._open_reasoning)
         return ParserStream(source, out, self._format.steps(source, out, reasoning_open))
 
     def render(self, message: Message) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tool_call_parsers.assembly import Assembly
-from tool_call_parsers.findings import Block, Broken, Fault, Item, Prose, Word
+from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose, Word
 from tool_call_parsers.prose import Quotes, blanks_before, starts_line
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps, any_of, blank_end
@@ -334,14 +334,21 @@ class BlockRun:
         return end
 
     def _calls_in_open_reasoning(self, start: int) -> Steps[None]:
-        """Report the calls in a think block that never closed."""
-        scratch = Assembly(self._src, None)
-        yield from BlockRun(self._form, self._src, scratch, pos=start, think=False).steps()
-        for call in scratch.message().tool_calls:
-            assert call.span is not None
-            self._out.add(Fault(call.span, "in_reasoning", _IN_REASONING))
+        """Hand over the calls in a think block that never closed."""
+        drafts = _Drafts(self._src, None)
+        yield from BlockRun(self._form, self._src, drafts, pos=start, think=False).steps()
+        for call in drafts.found:
+            self._out.call_in_open_reasoning(call)
 
 
-_IN_REASONING = (
-    "The call stands inside a think block that was never closed: close the block, then call the tool."
-)
+class _Drafts(Assembly):
+    """The calls of a text that is told elsewhere."""
+
+    def __init__(self, source: Source, known: None):
+        super().__init__(source, known)
+        self.found: list[Call] = []
+
+    def add(self, item: Item) -> None:
+        """Keep a call."""
+        if isinstance(item, Call):
+            self.found.append(item)

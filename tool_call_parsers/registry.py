@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Sequence
 
+from tool_call_parsers.assembly import OpenReasoning
 from tool_call_parsers.bare_json import Json, Llama3Json
 from tool_call_parsers.base import Parser
 from tool_call_parsers.deepseek_v3 import DeepSeekV3, DeepSeekV31
@@ -96,7 +97,10 @@ def detect(chat_template: str) -> str | None:
 
 
 def get_parser(
-    name: str, tools: Sequence[ToolSchema] | None = None, tokenizer: Tokenizer | None = None
+    name: str,
+    tools: Sequence[ToolSchema] | None = None,
+    tokenizer: Tokenizer | None = None,
+    calls_in_open_reasoning: OpenReasoning = "refuse",
 ) -> Parser:
     """Build the parser of a format family.
 
@@ -104,6 +108,8 @@ def get_parser(
         name: One of ``available_parsers()``.
         tools: Schemas in OpenAI's form: they type raw values, and calls of other tools are flagged.
         tokenizer: The model's, for token positions.
+        calls_in_open_reasoning: Whether a call in a think block that the model never closed is an error it is
+            told (``refuse``) or a call (``accept``).
 
     Raises:
         ConfigError: No such parser; the message lists the near names.
@@ -112,4 +118,4 @@ def get_parser(
     if family is None:
         near = difflib.get_close_matches(name, available_parsers(), n=5, cutoff=0.4) or available_parsers()
         raise ConfigError(f"there is no tool-call parser {name!r}; did you mean {', '.join(near)}?")
-    return family(tools, tokenizer)
+    return family(tools, tokenizer, calls_in_open_reasoning)
