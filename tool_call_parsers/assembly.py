@@ -4,8 +4,9 @@ Blanks between a block and the text around it belong to the format, not to the c
 blanks are dropped, and one newline at either side of a block. All other content stays as it was written.
 """
 
+import copy
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tool_call_parsers.findings import Call, Fault, Item
@@ -76,6 +77,12 @@ class Content:
             self.parts.append(blanks)
         return blanks
 
+    def copy(self) -> "Content":
+        """Return one that holds the same parts and goes on by itself."""
+        twin = copy.copy(self)
+        twin._held = self._held.copy()
+        return twin
+
     def part(self) -> None:
         """Put the text that follows on a line of its own."""
         self._carried = "\n" if self.parts else ""
@@ -87,6 +94,16 @@ class Content:
         if blanks:
             self.parts.append(blanks)
         return blanks
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What had been found at some point."""
+
+    content: Content = field(default_factory=Content)
+    parts: int = 0
+    calls: int = 0
+    errors: int = 0
 
 
 class Assembly:
@@ -175,11 +192,23 @@ class Assembly:
         accepted = self._open_reasoning == "accept"
         self.add(call if accepted else Fault(call.span, "in_reasoning", _IN_REASONING))
 
-    def rewind_to_reasoning(self, end: int) -> None:
-        """Make everything before ``end`` reasoning: the prompt had opened a think block."""
-        self._content, self._calls, self._errors, self._ids = Content(), [], [], set()
-        self._content.block(newlines=2)
-        self._reasoning = [self._source.text[:end].removesuffix("\n")]
+    def mark(self) -> "Mark":
+        """Remember what was found so far."""
+        return Mark(self._content.copy(), len(self._content.parts), len(self._calls), len(self._errors))
+
+    def found_since(self, mark: "Mark") -> bool:
+        """Tell whether a call or an error was found since."""
+        return len(self._calls) > mark.calls or len(self._errors) > mark.errors
+
+    def rewind_to_reasoning(self, mark: "Mark", draft: str) -> None:
+        """Forget what was found since ``mark``: it turned out to be a think block with the text ``draft``."""
+        self._content = mark.content
+        del self._content.parts[mark.parts :]
+        self._ids.difference_update(call.id for call in self._calls[mark.calls :])
+        del self._calls[mark.calls :], self._errors[mark.errors :]
+        self.begin_reasoning()
+        self.reasoning(draft)
+        self.end_reasoning()
 
     def message(self) -> Message:
         """Close the answer and return the message."""

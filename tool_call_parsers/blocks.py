@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tool_call_parsers.assembly import Assembly
+from tool_call_parsers.assembly import Assembly, Mark
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose, Word
 from tool_call_parsers.prose import Quotes, blanks_before, starts_line
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps, any_of, blank_end
+
+_LONGEST_MARK = 64
 
 
 class BlockFormat(ABC):
@@ -33,6 +35,8 @@ class BlockFormat(ABC):
     """What a block ends with."""
     section_closers: tuple[str, ...] = ()
     """Those of ``closers`` that end a whole section of blocks; its opener is read as a block of no calls."""
+    inner: tuple[str, ...] = ()
+    """What else can stand in a block, to tell a block that was cut from one that is wrong."""
     ends: tuple[str, ...] = ()
     """End-of-turn tokens, dropped where they end the text."""
     example: str
@@ -45,7 +49,8 @@ class BlockFormat(ABC):
 
     def broken(self, src: Source, what: str, pos: int) -> Broken:
         """Say what is wrong with a block at ``pos``, or that the text ended there."""
-        if pos == len(src.text):
+        tail = src.text[pos : pos + _LONGEST_MARK]
+        if pos + len(tail) == len(src.text) and self.cut_in_mark(tail):
             return Broken("unclosed", f"The call is not complete. {self.advice}", pos)
         return Broken("bad_structure", f"{what} {self.advice}", pos)
 
@@ -53,6 +58,10 @@ class BlockFormat(ABC):
     def advice(self) -> str:
         """What to tell the model after saying what is wrong."""
         return f"A call looks like this:\n{self.example}"
+
+    def cut_in_mark(self, tail: str) -> bool:
+        """Tell whether a text that ends with ``tail`` was cut before or inside a marker."""
+        return any(mark.startswith(tail) for mark in (*self.inner, *self.openers, *self.closers, *self.ends))
 
     def word(self, src: Source, pos: int, stops: Markers, closing: str) -> Steps["Word | Broken"]:
         """Read a name from ``pos`` to ``closing``, the one of ``stops`` that may end it."""
@@ -137,6 +146,8 @@ class BlockRun:
         """Everything before was handed over."""
         self._quotes = Quotes(pos)
         self._open: list[_Open] = []
+        self._drafts: tuple[Mark, int] | None = None
+        """What had been found before a marker in a line that may open a think block, and where that ends."""
         self._block_end = -1
         """Where the last block ended; a closing marker right after it is doubled and dropped."""
         self._think = form.think if think else None
@@ -290,9 +301,11 @@ class BlockRun:
         return found.end() if found else None
 
     def _think_opened(self, start: int, end: int) -> Steps[int]:
-        if not starts_line(self._src.text, start):
-            return end
+        follows_block = blank_end(self._src.text, self._pos) >= start
         self._prose(start)
+        if not starts_line(self._src.text, start) and not follows_block:
+            self._drafts = self._drafts or (self._out.mark(), end)
+            return end
         self._pos = end
         return (yield from self.think(end))
 
@@ -322,13 +335,25 @@ class BlockRun:
         return self._pos
 
     def _think_closed(self, start: int, end: int) -> Steps[int]:
-        """Read a closing marker that nothing opened: the prompt did, so all before it was a draft."""
+        """Read a closing marker whose opening was not taken for one: what stands between was a draft.
+
+        The prompt opened the block, or the text did in the midst of a line; there it may be a mention too, so
+        it counts only if calls follow it.
+        """
         after = yield from self._src.past_blank(end)
         text = self._src.text
-        alone = starts_line(text, start) or "\n" in text[end:after] or after == len(text)
-        if not alone or self._out.has_reasoning or self._quotes.closer_at(self._src.text, start):
+        if self._quotes.closer_at(text, start):
             return end
-        self._out.rewind_to_reasoning(start)
+        if self._drafts and self._out.found_since(self._drafts[0]):
+            mark, begin = self._drafts
+        elif self._out.has_reasoning:
+            return end
+        elif starts_line(text, start) or "\n" in text[end:after] or after == len(text):
+            mark, begin = Mark(), 0
+        else:
+            return end
+        self._drafts = None
+        self._out.rewind_to_reasoning(mark, text[begin:start])
         self._pos = end
         self._quotes.restart(end)
         return end

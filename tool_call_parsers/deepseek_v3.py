@@ -41,6 +41,7 @@ class DeepSeekV31Format(MarkedJsonFormat):
 class DeepSeekV3Format(DeepSeekV31Format):
     """``function<｜tool▁sep｜>name`` and a fenced JSON object between the call markers."""
 
+    inner = ("```json", "json")
     head_pattern = rf"(?:{_CALLS})?({_CALL})function{_SEP}([\w.-]+)\n```json\n"
     tail_pattern = rf"```{_CALL_END}"
     example = (

@@ -27,6 +27,7 @@ class FunctionGemmaFormat(BlockFormat):
 
     openers = ("<start_function_call>",)
     closers = ("<end_function_call>",)
+    inner = ("call:",)
     ends = ("<end_of_turn>", "<start_function_response>", "<eos>")
     example = "<start_function_call>call:tool{argument:<escape>value<escape>}<end_function_call>"
 

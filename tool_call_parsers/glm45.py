@@ -24,6 +24,7 @@ class Glm45Format(TaggedFormat):
     parameter_opener = "<arg_key>"
     value_opener = "<arg_value>"
     value_closer = "</arg_value>"
+    inner = (parameter_opener, value_opener)
     call_opener = "<tool_call>"
     call_closer = "</tool_call>"
     example = "<tool_call>tool\n<arg_key>argument</arg_key>\n<arg_value>value</arg_value>\n</tool_call>"
@@ -45,8 +46,12 @@ class Glm45Format(TaggedFormat):
             return self.broken(src, "", end)
         if not name:
             return Broken("missing_name", f"After <tool_call> comes no name. {self.advice}", end)
-        if not structured or not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name):
             return Broken("bad_structure", f"{name[:80]!r} is not the name of a tool. {self.advice}", pos)
+        if not structured:
+            return self.broken(
+                src, f"After the name {name[:80]!r} comes neither a key nor the end.", following
+            )
         return Tag(name, end)
 
     def parameter(self, src: Source, pos: int) -> Steps[Tag | Broken]:

@@ -130,7 +130,8 @@ class HarmonyFormat:
         pos = yield from src.past_blank(value.end)
         mark = yield from src.at(_ENDS, pos)
         if mark is None and (pos < len(src.text) or src.cut):
-            kind = "unclosed" if pos == len(src.text) else "bad_structure"
+            cut = any(closer.startswith(src.text[pos : pos + len(closer)]) for closer in _CLOSERS)
+            kind = "unclosed" if cut else "bad_structure"
             return (yield from self._fault(src, start, pos, kind, "After the body comes no <|call|>."))
         end = pos + len(mark) if mark in _CLOSERS else value.end
         return call_from_arguments(name, value.value, (start, end))

@@ -33,6 +33,7 @@ class InvokeFormat(TaggedFormat):
         self.call_closer = f"</{prefix}invoke>"
         self.parameter_opener = self.value_opener = f"<{prefix}parameter"
         self.value_closer = f"</{prefix}parameter>"
+        self.inner = (self.parameter_opener,)
         self.openers = (*self._sections, self.call_opener)
         self.closers = (self.call_closer, *self.section_closers)
         self._tag_ends = Markers((">", "<", "\n"))

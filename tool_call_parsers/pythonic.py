@@ -41,7 +41,8 @@ class PythonicFormat(BlockFormat):
         pos = yield from src.past_blank(pos)
         if not free or not (yield from self._call_begins(src, pos)):
             in_markers = free and opener != "["
-            return self.broken(src, f"After {opener} comes no call.", pos) if in_markers else None
+            name_end = yield from src.past(_NAME, pos)
+            return self.broken(src, f"After {opener} comes no call.", name_end) if in_markers else None
         block = yield from self._calls(src, pos)
         if opener == "[" and isinstance(block, Block) and not (yield from self._line_ends(src, block.end)):
             return Prose(block.end)

@@ -21,6 +21,7 @@ class Qwen3CoderFormat(TaggedFormat):
     value_closer = "</parameter>"
     call_opener = "<function="
     call_closer = "</function>"
+    inner = (parameter_opener, call_closer)
     trims_newlines = True
     example = (
         "<tool_call>\n<function=tool>\n<parameter=argument>\nvalue\n</parameter>\n</function>\n</tool_call>"

@@ -175,7 +175,8 @@ class TaggedFormat(BlockFormat):
     def _trimmed(self, value: str) -> str:
         if not self.trims_newlines:
             return value
-        return value.removeprefix("\n").removesuffix("\n")
+        newline = "\r\n" if value.startswith("\r\n") and value.endswith("\r\n") else "\n"
+        return value.removeprefix(newline).removesuffix(newline)
 
     def _call(self, name: str, raw: dict[str, tuple[str, bool | None]], start: int, end: int) -> Call | Fault:
         arguments: dict[str, Any] = {}

@@ -17,6 +17,7 @@ _OPENER = Markers(("<tool_call>",))
 _NAME, _NAME_ENDS = Markers(("<name>",)), Markers(("</name>", "<name>", "\n"))
 _ARGUMENTS = Markers(("<arguments>",))
 _TAG = re.compile(r"<([A-Za-z_][\w.-]*)>")
+_CUT_TAG = re.compile(r"<[\w.-]*")
 _TAG_ENDS = Markers((">", " ", "\n", "/"))
 
 
@@ -30,6 +31,7 @@ class XmlFormat(TaggedFormat):
     value_closer = "</arguments>"
     call_opener = "<tool_call>"
     call_closer = "</arguments>"
+    inner = ("<name>", "<arguments>", call_closer)
     example = (
         "<tool_call>\n  <name>tool</name>\n  <arguments>\n    <argument>value</argument>\n"
         "  </arguments>\n</tool_call>"
@@ -69,6 +71,10 @@ class XmlFormat(TaggedFormat):
         yield from ()
         tag = _TAG.match(src.text, pos)
         return Tag(tag[1], tag.end()) if tag else self.broken(src, "An argument has no tag.", pos)
+
+    def cut_in_mark(self, tail: str) -> bool:
+        """Tell whether a text that ends with ``tail`` was cut before or inside a tag."""
+        return super().cut_in_mark(tail) or _CUT_TAG.fullmatch(tail) is not None
 
     def value_tags(self, key: str) -> tuple[str, str]:
         """Return what opens and what closes the value of a parameter."""

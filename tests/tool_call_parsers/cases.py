@@ -115,6 +115,28 @@ def generic_cases(spelling: Spelling) -> Iterator[Case]:
         reasoning=f"Now: \n{turn(simple)}",
     )
     mention = f"A call begins with `{spelling.opener}` here."
+    think, think_end = opener.strip(), closer.strip()
+    one = turn(NOW)
+    yield case(
+        "draft in a second think block",
+        f"{opener}a{think_end}{think}b\n{one}\n{think_end}\n{one}",
+        calls=[NOW],
+        reasoning=f"a\nb\n{one}",
+    )
+    yield case(
+        "draft in a think block that begins in a line",
+        f"Well. {think}b\n{one}\n{closer}{one}",
+        calls=[NOW],
+        content="Well. ",
+        reasoning=f"b\n{one}",
+        prefix_reasons=(),
+    )
+    yield case(
+        "think markers mentioned",
+        f"Write {think} and {think_end} here.\n{one}",
+        calls=[NOW],
+        content=f"Write {think} and {think_end} here.",
+    )
     yield case("mention in code marks", mention, content=mention)
     for mark, name in (("`", "inline code"), ("```", "a fence")):
         text = f"For example:\n{mark}\n{turn(simple)}\n{mark}\ndoes it." if name == "a fence" else (

@@ -23,6 +23,7 @@ def hermes() -> list[Case]:
         case("CRLF between the parts", f"<tool_call>\r\n{now}\r\n</tool_call>\r\n", [good]),
         case("stopped at the closing tag", f"<tool_call>\n{now}\n", [good]),
         case("cut at the closing tag", f"<tool_call>\n{now}\n", errors=["unclosed"], finish_reason="length"),
+        case("cut inside the closing tag", f"<tool_call>\n{now}\n</tool_ca", errors=["unclosed"], finish_reason="length"),
         case("end of turn instead of the closing tag", f"<tool_call>\n{now}<|im_end|>", [good]),
         case("doubled opening tag", f"<tool_call>\n<tool_call>\n{now}\n</tool_call>", [good]),
         case("doubled closing tag", f"<tool_call>\n{now}\n</tool_call>\n</tool_call>", [good]),
@@ -77,6 +78,9 @@ def qwen3_coder() -> list[Case]:
         value(text, key) for key, text in {"a": "-7", "b": "1e3", "flag": "False", "note": "null"}.items()
     )
     return [
+        case("CRLF around a value", "<tool_call>\r\n<function=write_file>\r\n<parameter=content>\r\na\r\nb\r\n</parameter>\r\n</function>\r\n</tool_call>", [wrote("a\r\nb")]),
+        case("a value that ends with CR", block(value("a\r")), [wrote("a\r")]),
+        case("cut in the opening tag of a parameter", "<tool_call>\n<function=write_file>\n<parame", errors=["unclosed"], finish_reason="length"),
         case("a quoted example", block(value(f"Like:\n{example}\nok") + value("a.md", "path")), [wrote(f"Like:\n{example}\nok", path="a.md")]),
         case("two quoted examples", block(value(f"{example}\n{example}") + value("a.md", "path")) + now, [wrote(f"{example}\n{example}", path="a.md"), good]),
         case("quoted parameters", block(value(pair)), [wrote(pair)]),

@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from tests.tool_call_parsers.cases import GENERIC, Case
+from tests.tool_call_parsers.cases import GENERIC, Case, write
 from tests.tool_call_parsers.special_cases import SPECIAL
 from tests.tool_call_parsers.spellings import SPELLINGS, TOOLS
 from tool_call_parsers import get_parser
@@ -90,6 +90,15 @@ def test_no_prefix_reports_a_call_that_the_whole_does_not_hold(case):
     reported = [(call.name, call.arguments) for call in found]
     assert reported == case.calls[: len(found)]
     assert [(call.name, call.arguments) for call in stream.finish().tool_calls][: len(found)] == reported
+
+
+@pytest.mark.parametrize("family", SPELLINGS)
+def test_a_cut_call_is_unclosed_wherever_it_was_cut(family):
+    spelling = SPELLINGS[family]
+    text = spelling.turn([spelling.call(*write("x y"))])
+    for end in range(len(text)):
+        kinds = {error.kind for error in PARSERS[family].parse(text[:end], "length").errors}
+        assert kinds <= {"unclosed"}, text[:end]
 
 
 @each_case

@@ -32,6 +32,7 @@ def nasty_repeats(spelling: Spelling) -> list[str]:
         *(opener, f"{opener}\n", f"{opener}{{", f"{opener}x", *closers),
         *(f"{opener}{closer}" for closer in closers),
         *('"', "\\", "{", "{\n", "[", "`", "```\n", "\n", f"`{opener}`"),
+        f"x {think.strip()}{call}{think_end}",
         *(think, think_end, f"{think}{think_end}"),
         *(call, f"{call}\n", f"{spelling.bad}\n", spelling.turn([spelling.bad, call])),
         *(cut, f"{cut}\n", call[: len(call) // 3], f"{call[:-1]}\n"),
