@@ -144,7 +144,8 @@ class Assembly:
         if self._reasoning is None:
             self._reasoning = []
         else:
-            self.reasoning("\n")
+            self._reasoning.append("\n")
+            self._emit("reasoning", "\n")
         self._think_begins, self._think_held = True, ""
 
     def reasoning(self, text: str) -> None:

@@ -148,6 +148,8 @@ class BlockRun:
         self._open: list[_Open] = []
         self._drafts: tuple[Mark, int] | None = None
         """What had been found before a marker in a line that may open a think block, and where that ends."""
+        self._part_end = pos
+        """Where the last block or think block ended."""
         self._block_end = -1
         """Where the last block ended; a closing marker right after it is doubled and dropped."""
         self._think = form.think if think else None
@@ -230,7 +232,7 @@ class BlockRun:
             self._out.add(item)
         self._pos = end
         self._quotes.restart(end)
-        self._block_end = end
+        self._block_end = self._part_end = end
 
     def _closer(self, literal: str, start: int, end: int) -> int:
         section = literal in self._form.section_closers
@@ -301,9 +303,9 @@ class BlockRun:
         return found.end() if found else None
 
     def _think_opened(self, start: int, end: int) -> Steps[int]:
-        follows_block = blank_end(self._src.text, self._pos) >= start
+        text = self._src.text
         self._prose(start)
-        if not starts_line(self._src.text, start) and not follows_block:
+        if not starts_line(text, start) and (self._drafts or blank_end(text, self._part_end) < start):
             self._drafts = self._drafts or (self._out.mark(), end)
             return end
         self._pos = end
@@ -328,7 +330,7 @@ class BlockRun:
         passed(stop.start() if stop else len(src.text))
         self._out.end_reasoning()
         closed = stop is not None and stop.group() == form.think[1]
-        self._pos = stop.end() if stop and closed else len(src.text)
+        self._pos = self._part_end = stop.end() if stop and closed else len(src.text)
         self._quotes.restart(self._pos)
         if not closed and not src.cut:
             yield from self._calls_in_open_reasoning(start)
@@ -354,7 +356,7 @@ class BlockRun:
             return end
         self._drafts = None
         self._out.rewind_to_reasoning(mark, text[begin:start])
-        self._pos = end
+        self._pos = self._part_end = end
         self._quotes.restart(end)
         return end
 

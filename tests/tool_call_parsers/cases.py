@@ -125,7 +125,7 @@ def generic_cases(spelling: Spelling) -> Iterator[Case]:
     )
     yield case(
         "draft in a think block that begins in a line",
-        f"Well. {think}b\n{one}\n{closer}{one}",
+        f"Well. {think}b\n{one}{closer}{one}",
         calls=[NOW],
         content="Well. ",
         reasoning=f"b\n{one}",

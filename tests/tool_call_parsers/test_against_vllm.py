@@ -31,6 +31,8 @@ DEVIATIONS = [
     ("*pythonic", "content before", "vLLM wants the whole text to be the list; the calls after a sentence are lost"),
     ("*pythonic", "empty think block", "as above"),
     ("*pythonic", "end of turn", "as above, for the end-of-turn token"),
+    ("*pythonic", "think markers mentioned", "as above"),
+    ("qwen3_coder", "CRLF around a value", "vLLM leaves half of each line break in the value"),
     ("hermes", "end of turn instead of the closing tag", "the body is whole and the turn ended"),
     ("hermes", "doubled opening tag", "the tag is doubled, the call is clear"),
     ("hermes", "closing tag forgotten before a sibling", "both bodies are whole; vLLM makes them text"),
