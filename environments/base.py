@@ -183,7 +183,7 @@ class BaseAgentEnv(ABC):
 
     @classmethod
     def cli(cls) -> None:
-        """Run ``process | evaluate`` with the command line's settings."""
+        """Run ``serve | process | evaluate`` with the command line's settings."""
         importable_class = _by_module_path(cls)
         from rollouts.cli import main
 

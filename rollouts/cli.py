@@ -1,4 +1,4 @@
-"""The command line of every environment: ``process | evaluate``, settings, exit codes."""
+"""The command line of every environment: ``serve | process | evaluate``, settings, exit codes."""
 
 import argparse
 import asyncio
@@ -17,9 +17,10 @@ from rollouts.evaluate import evaluate
 from rollouts.load_settings import load_settings
 from rollouts.process import process
 from rollouts.runner import RunFailed
+from rollouts.serve import serve
 from trajectories.errors import ConfigError
 
-COMMANDS = {"process": process, "evaluate": evaluate}
+COMMANDS = {"serve": serve, "process": process, "evaluate": evaluate}
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 """Exit codes: nothing worked; the settings can't work; stopped from outside (start again to go on)."""

@@ -8,6 +8,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from environments.config import EnvConfig
 from rollouts.runner import RunLimits
+from rollouts.serve_config import ServeConfig
 
 ENV_PREFIX = "LACHESIS_"
 ENV_DELIMITER = "__"
@@ -121,3 +122,5 @@ class Settings(BaseSettings):
     """Where tools run."""
     run: RunConfig = RunConfig()
     """Name, size and place of the run."""
+    serve: ServeConfig = ServeConfig()
+    """Feeding a trainer."""

@@ -70,7 +70,7 @@ def _check_yaml(path: Path) -> None:
     except yaml.YAMLError as error:
         raise ConfigError(f"--config: {path} is not YAML: {error}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"--config: {path} must hold a mapping with env, model, sandbox or run")
+        raise ConfigError(f"--config: {path} must hold a mapping with env, model, sandbox, run or serve")
 
 
 def _check_variables(known: list[str]) -> None:

@@ -25,7 +25,7 @@ class Run:
     folder: RunFolder
     world: World
     settings: Settings
-    _store: TrajectoryStore
+    store: TrajectoryStore
 
     async def roll_out(self, plan: list[GroupSpec], console: Console) -> None:
         """Make the plan's rollouts that are not in the store yet.
@@ -34,21 +34,41 @@ class Run:
             RunFailed: Nothing works.
         """
         specs = [spec for group in plan for spec in group.rollouts]
-        done = sum(self._store.finished(spec.trajectory_id) for spec in specs)
+        done = sum(self.store.finished(spec.trajectory_id) for spec in specs)
         with RunProgress(console, self.folder.name, len(specs), done) as progress:
-            await Runner(self.world, self._store, self.settings.run.limits, progress.finished).run(specs)
+            await Runner(self.world, self.store, self.settings.run.limits, progress.finished).run(specs)
 
     def groups(self, plan: list[GroupSpec]) -> Iterator[Group]:
         """Read the plan's groups back from the store, one at a time."""
         for group in plan:
-            records = (self._store.read(spec.trajectory_id) for spec in group.rollouts)
+            records = (self.store.read(spec.trajectory_id) for spec in group.rollouts)
             trajectories = [record for record in records if record is not None]
             yield Group(group.group_id, group.item_key, len(group.rollouts), trajectories)
 
 
 @asynccontextmanager
 async def open_run(env: BaseAgentEnv, settings: Settings, name: str) -> AsyncIterator[Run]:
-    """Open everything a run needs, cheapest check first.
+    """Open everything a run of one model needs, cheapest check first.
+
+    Raises:
+        ConfigError: Something can't be used; nothing has been rolled out yet.
+    """
+    async with open_training_run(env, settings, name, settings.run.max_concurrent) as run:
+        run.folder.claim_model(run.world.client.model)
+        yield run
+
+
+@asynccontextmanager
+async def open_training_run(
+    env: BaseAgentEnv, settings: Settings, name: str, max_slots: int
+) -> AsyncIterator[Run]:
+    """Open everything a run needs whose model may change on the way.
+
+    Args:
+        env: The environment.
+        settings: The run's settings.
+        name: The run's name.
+        max_slots: Sandboxes needed at once.
 
     Raises:
         ConfigError: Something can't be used; nothing has been rolled out yet.
@@ -57,8 +77,7 @@ async def open_run(env: BaseAgentEnv, settings: Settings, name: str) -> AsyncIte
     folder.claim()
     with TrajectoryStore(folder.trajectories) as store:
         await env.setup()
-        sandboxes = open_backend(settings.sandbox, settings.run.max_concurrent)
+        sandboxes = open_backend(settings.sandbox, max_slots)
         async with sandboxes as backend, open_model(settings.model) as client:
-            folder.claim_model(client.model)
             await env.check_tools(backend)
             yield Run(folder, World(env, client, backend, folder.config_hash), settings, store)

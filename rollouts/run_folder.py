@@ -20,8 +20,8 @@ class RunFolder:
     def __init__(self, settings: Settings, name: str):
         self.name = name
         self.path = settings.run.output_dir / name
-        self._shaping = settings.model_dump(mode="json", exclude={"run"})
-        self._run = settings.model_dump(mode="json", include={"run"})
+        self._shaping = settings.model_dump(mode="json", exclude={"run", "serve"})
+        self._run = settings.model_dump(mode="json", include={"run", "serve"})
 
     @property
     def trajectories(self) -> Path:
@@ -32,6 +32,11 @@ class RunFolder:
     def sharegpt(self) -> Path:
         """Training data in ShareGPT's form, exported from the log."""
         return self.path / "sharegpt.jsonl"
+
+    @property
+    def pushed(self) -> Path:
+        """Log of the groups that the rollout API has."""
+        return self.path / "pushed.log"
 
     @property
     def config_hash(self) -> str:

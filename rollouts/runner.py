@@ -7,7 +7,8 @@ going on would pay for failures alone.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from inference.backoff import backoff_s
 from rollouts.attempt import World, attempt_rollout
@@ -72,10 +73,22 @@ class Runner:
 
     async def _work(self, todo: Iterator[RolloutSpec]) -> None:
         for spec in todo:
-            trajectory = await self._rollout(spec)
-            await self._store.append(trajectory)
-            self._on_finished(trajectory)
-            self._count(trajectory)
+            await self.make(spec)
+
+    async def make(self, spec: RolloutSpec, metadata: dict[str, Any] | None = None) -> Trajectory:
+        """Make one rollout and keep it, with ``metadata`` in its record.
+
+        Raises:
+            RunFailed: The first ``failure_limit`` rollouts all failed.
+            ConfigError: The store can't be written.
+        """
+        trajectory = await self._rollout(spec)
+        if metadata:
+            trajectory = replace(trajectory, metadata={**trajectory.metadata, **metadata})
+        await self._store.append(trajectory)
+        self._on_finished(trajectory)
+        self._count(trajectory)
+        return trajectory
 
     async def _rollout(self, spec: RolloutSpec) -> Trajectory:
         attempt = 1

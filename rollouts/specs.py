@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from environments.items import TaskItem, item_key
@@ -32,14 +32,21 @@ class GroupSpec:
 async def plan_groups(
     run: str, groups: int, group_size: int, seed: int, next_item: Callable[[], Awaitable[TaskItem]]
 ) -> list[GroupSpec]:
-    """Draw ``groups`` items and name their rollouts.
+    """Draw ``groups`` items and name their rollouts."""
+    endless = endless_plan(run, group_size, seed, next_item)
+    return [await anext(endless) for _ in range(groups)]
+
+
+async def endless_plan(
+    run: str, group_size: int, seed: int, next_item: Callable[[], Awaitable[TaskItem]]
+) -> AsyncIterator[GroupSpec]:
+    """Draw items and name their rollouts, for as long as groups are wanted.
 
     Ids are made of run, item and repetition, never of positions: when items are added, removed or come in
     another order, finished rollouts are still recognised.
     """
     seen: Counter[str] = Counter()
-    plan: list[GroupSpec] = []
-    for _ in range(groups):
+    while True:
         item = await next_item()
         key = item_key(item)
         seen[key] += 1
@@ -48,8 +55,7 @@ async def plan_groups(
             RolloutSpec(f"{group_id}/{index}", group_id, item, key, index, _seed(seed, group_id, index))
             for index in range(group_size)
         ]
-        plan.append(GroupSpec(group_id, key, rollouts))
-    return plan
+        yield GroupSpec(group_id, key, rollouts)
 
 
 def _seed(seed: int, group_id: str, repetition: int) -> int:

@@ -102,30 +102,34 @@ def to_native(body: bytes, queued: QueuedGroup) -> bytes:
     return msgspec.msgpack.encode(group)
 
 
-def to_legacy(body: bytes, env_id: int | None) -> tuple[bytes, int]:
-    """Translate a queued native body to scored data, as JSON; also return how many rows were left out.
+def scored_data(group: ScoredGroup, env_id: int | None) -> tuple[ScoredData, int]:
+    """Translate a scored group; also return how many rows were left out.
 
     The wire has one sequence a rollout: of a rollout with several rows the first goes out. Sending the others
     as sequences of their own would weigh such rollouts more and change the size of the group.
     """
-    group = msgspec.msgpack.decode(body, type=ScoredGroup)
     rows = [rollout.rows[0] for rollout in group.rollouts]
     logprobs = [_sampled_logprobs(row) for row in rows]
+    known = [given for given in logprobs if given is not None]
     data = ScoredData(
         tokens=[row.token_ids for row in rows],
-        masks=[
-            [
-                token if trained else UNTRAINED
-                for token, trained in zip(row.token_ids, row.loss_mask, strict=True)
-            ]
-            for row in rows
-        ],
+        masks=[_mask(row) for row in rows],
         scores=[rollout.reward for rollout in group.rollouts],
-        inference_logprobs=[known for known in logprobs if known is not None] if all(logprobs) else None,
+        inference_logprobs=known if len(known) == len(rows) else None,
         env_id=env_id,
     )
-    left_out = sum(len(rollout.rows) - 1 for rollout in group.rollouts)
+    return data, sum(len(rollout.rows) - 1 for rollout in group.rollouts)
+
+
+def to_legacy(body: bytes, env_id: int | None) -> tuple[bytes, int]:
+    """Translate a queued native body to scored data, as JSON; also return how many rows were left out."""
+    data, left_out = scored_data(msgspec.msgpack.decode(body, type=ScoredGroup), env_id)
     return msgspec.json.encode(data), left_out
+
+
+def _mask(row: TokenRow) -> list[int]:
+    pairs = zip(row.token_ids, row.loss_mask, strict=True)
+    return [token if trained else UNTRAINED for token, trained in pairs]
 
 
 def _row(data: ScoredData, index: int) -> TokenRow:

@@ -1,0 +1,81 @@
+"""Evaluations on schedule, beside the training rollouts.
+
+Each has its own rollouts under ids that name the policy version, in a log of its own. Training goes on
+meanwhile; a version that comes due while another is still being evaluated is skipped and said to be.
+"""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import msgspec
+
+from environments.base import BaseAgentEnv
+from environments.estimates import Estimate
+from environments.items import TaskItem
+from rollouts.run import Run
+from rollouts.runner import Runner
+from rollouts.specs import plan_groups
+from rollouts.store import TrajectoryStore
+
+logger = logging.getLogger(__name__)
+
+
+class EvaluationSchedule:
+    """Evaluates after every so many policy versions."""
+
+    def __init__(self, env: BaseAgentEnv, run: Run, store: TrajectoryStore, every: int, max_items: int):
+        self.latest = ""
+        """Version and estimates of the last evaluation, to be shown."""
+        self._env = env
+        self._run = run
+        self._store = store
+        self._every = every
+        self._items = (env.eval_items or env.items)[:max_items]
+        self._last: int | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def policy_is(self, version: int) -> None:
+        """Start an evaluation if one is due."""
+        if self._last is not None and version < self._last + self._every:
+            return
+        if self._running is not None and not self._running.done():
+            return
+        self._last = version
+        self._running = asyncio.create_task(self._evaluate(version))
+
+    async def finish(self) -> None:
+        """Wait for the evaluation that runs.
+
+        Raises:
+            RunFailed: None of its rollouts worked.
+        """
+        if self._running is not None:
+            await self._running
+
+    async def _evaluate(self, version: int) -> None:
+        run, name = self._run, f"{self._run.folder.name}-evaluation-{version}"
+        drawn = iter(self._items)
+
+        async def next_item() -> TaskItem:
+            return next(drawn)
+
+        config = run.settings.env
+        plan = await plan_groups(name, len(self._items), config.group_size, config.seed, next_item)
+        slots = evaluation_slots(run.settings.run.max_concurrent)
+        limits = replace(run.settings.run.limits, max_concurrent=slots)
+        specs = [spec for group in plan for spec in group.rollouts]
+        await Runner(run.world, self._store, limits).run(specs)
+        estimates = await self._env.evaluate(list(replace(run, store=self._store).groups(plan)))
+        report = run.folder.path / f"evaluation-{version}.json"
+        report.write_bytes(msgspec.json.format(msgspec.json.encode(estimates)) + b"\n")
+        self.latest = f"version {version}: {_shown(estimates)}"
+
+
+def evaluation_slots(max_concurrent: int) -> int:
+    """Return how many rollouts of an evaluation run beside those of training."""
+    return max(1, max_concurrent // 4)
+
+
+def _shown(estimates: dict[str, Estimate]) -> str:
+    return ", ".join(f"{name} {estimate}" for name, estimate in estimates.items())
