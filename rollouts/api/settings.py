@@ -23,7 +23,7 @@ class ServerConfig(BaseModel):
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one."""
     store: str = "data/rollouts.db"
-    """File of the queue."""
+    """File of the queue, or the URL of a Redis server (`redis://localhost:6379/0`)."""
     token_file: Path | None = None
     """File that holds the token every request must bring (`Authorization: Bearer …`)."""
     target_groups: int = Field(default=64, ge=1)
@@ -59,7 +59,15 @@ class ServerConfig(BaseModel):
         return None
 
     def make_store(self) -> GroupStore:
-        """Return the store that is configured, not opened yet."""
+        """Return the store that is configured, not opened yet.
+
+        Raises:
+            ConfigError: It needs a package that is missing.
+        """
+        if self.store.startswith(("redis://", "rediss://", "unix://")):
+            from rollouts.api.redis_store import RedisStore
+
+            return RedisStore(self.store)
         return SqliteStore(Path(self.store))
 
 

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from rollouts.api.redis_store import RedisStore
 from rollouts.api.sqlite_store import SqliteStore
 from tests.rollouts.api.groups import new_group
+from tests.rollouts.api.redis_part import redis_server
 from trajectories.errors import ConfigError
 
 
@@ -19,9 +21,23 @@ class SqliteParts:
         return SqliteStore(self._path)
 
 
-@pytest.fixture(params=["sqlite"])
+class RedisParts:
+    """Opens the same database of a real Redis server again and again."""
+
+    def __init__(self, port):
+        self.url = f"redis://127.0.0.1:{port}/0"
+
+    def store(self):
+        return RedisStore(self.url, owner_s=2.0)
+
+
+@pytest.fixture(params=["sqlite", "redis"])
 async def parts(request, tmp_path):
-    return SqliteParts(tmp_path)
+    if request.param == "sqlite":
+        yield SqliteParts(tmp_path)
+        return
+    async with redis_server(tmp_path) as port:
+        yield RedisParts(port)
 
 
 @pytest.fixture
@@ -127,3 +143,14 @@ async def test_closing_commits_what_was_asked_for(parts, store):
     assert len(await again.load()) == 50
     assert None not in await asyncio.gather(*asked)
     await again.close()
+
+
+async def test_a_redis_that_does_not_sync_every_write_is_refused(tmp_path):
+    async with redis_server(tmp_path, "--appendfsync", "everysec") as port:
+        with pytest.raises(ConfigError, match="appendfsync always"):
+            await RedisParts(port).store().open()
+
+
+async def test_a_redis_that_is_not_there_is_a_clear_error():
+    with pytest.raises(ConfigError, match="cannot use"):
+        await RedisStore("redis://127.0.0.1:1/0").open()

@@ -1,0 +1,40 @@
+"""A real Redis server on a port of its own."""
+
+import asyncio
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from tests.real_parts import unavailable
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+@asynccontextmanager
+async def redis_server(folder: Path, *flags: str) -> AsyncIterator[int]:
+    """Run a server that syncs every write, unless the flags say otherwise; gives its port."""
+    if shutil.which("redis-server") is None:
+        unavailable("there is no redis-server; run: .ci/redis")
+    port = free_port()
+    durable = ["--appendonly", "yes", "--appendfsync", "always"]
+    process = await asyncio.create_subprocess_exec(
+        *("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)),
+        *durable,
+        *flags,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    async for line in process.stdout:
+        if b"Ready to accept connections" in line:
+            break
+    try:
+        yield port
+    finally:
+        process.kill()
+        await process.wait()
