@@ -26,7 +26,16 @@ NO_ROOM = Orders(policy_version=0, updating=False, room=0, heartbeat_s=1.0)
 
 
 class AtroposSink:
-    """Use it in an ``async with``."""
+    """Use it in an ``async with``.
+
+    Args:
+        url: Base URL of the server.
+        name: Name of the environment.
+        weight: Share of the sampling; the server multiplies it with ``max_token_length``.
+        min_allocation: Least share of a batch, from 0 to 1.
+        group_size: Rollouts in a full group.
+        max_token_length: Longest sequence; more than 0.
+    """
 
     def __init__(
         self,
@@ -36,7 +45,7 @@ class AtroposSink:
         weight: float,
         min_allocation: float | None,
         group_size: int,
-        max_token_length: int = 0,
+        max_token_length: int = 4096,
     ):
         self._url = url.rstrip("/")
         self._group_size = group_size
@@ -69,8 +78,9 @@ class AtroposSink:
             self._batch_size = (await self._send("GET", "/info"))["batch_size"]
         try:
             status = await self._once("GET", "/status-env", {"env_id": self._env_id})
-        except aiohttp.ClientResponseError:
-            self._env_id = None  # the server was started anew and has forgotten everyone
+        except aiohttp.ClientResponseError as error:
+            logger.warning("/status-env: %d; the server was started anew, registering again", error.status)
+            self._env_id = None
             return NO_ROOM
         except (aiohttp.ClientError, TimeoutError):
             return NO_ROOM

@@ -63,7 +63,7 @@ async def test_process_ends_with_the_summary_the_sharegpt_file_and_one_trajector
         code, out, err = await lachesis("process", *run_of(tmp_path, url))
     assert code == 0, err
     path = tmp_path / "terminal" / "sharegpt.jsonl"
-    summary, file_line, shown = out.index("mean reward"), out.index(str(path)), out.index("reward 1")
+    summary, file_line, shown = out.index("mean reward"), out.index(str(path)), out.index("· reward 1 ·")
     assert summary < file_line < shown
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(rows) == 12

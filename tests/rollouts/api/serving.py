@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,15 +24,14 @@ async def client_of(config: ServerConfig, *, give_up_after_s: float = 20.0) -> A
         yield client
 
 
-async def start_server(tmp_path: Path, port: int, *flags: str) -> asyncio.subprocess.Process:
-    """`python -m rollouts.api`; returns once it listens."""
+async def run(*command: str, **variables: str) -> tuple[int, str]:
+    """Run a command to its end; gives exit code and output."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "rollouts.api", "--port", str(port), "--store", str(tmp_path / "rollouts.db"), *flags),
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        *command,
+        env={**os.environ, **variables},
         stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
-    assert process.stdout is not None
-    assert b"rollout API on" in await process.stdout.readline()
-    return process
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
