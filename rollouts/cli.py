@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from environments.base import BaseAgentEnv
+from rollouts.api.client import ApiError
 from rollouts.evaluate import evaluate
 from rollouts.load_settings import load_settings
 from rollouts.process import process
@@ -45,7 +46,7 @@ def main(env_class: type[BaseAgentEnv], arguments: list[str] | None = None) -> i
     except ConfigError as error:
         errors.print(f"error: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         return MISUSED
-    except RunFailed as error:
+    except (RunFailed, ApiError) as error:
         errors.print(f"stopped: {error}", style="red", highlight=False, markup=False, soft_wrap=True)
         return FAILED
     except (KeyboardInterrupt, asyncio.CancelledError):

@@ -1,7 +1,8 @@
 """Evaluations on schedule, beside the training rollouts.
 
 Each has its own rollouts under ids that name the policy version, in a log of its own. Training goes on
-meanwhile; a version that comes due while another is still being evaluated is skipped and said to be.
+meanwhile. One runs at a time: where the next comes due before it ends, that one starts late, with the version
+there is by then.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from environments.base import BaseAgentEnv
 from environments.estimates import Estimate
 from environments.items import TaskItem
 from rollouts.run import Run
-from rollouts.runner import Runner
+from rollouts.runner import RunFailed, Runner
 from rollouts.specs import plan_groups
 from rollouts.store import TrajectoryStore
 
@@ -45,13 +46,15 @@ class EvaluationSchedule:
         self._running = asyncio.create_task(self._evaluate(version))
 
     async def finish(self) -> None:
-        """Wait for the evaluation that runs.
-
-        Raises:
-            RunFailed: None of its rollouts worked.
-        """
+        """Wait for the evaluation that runs."""
         if self._running is not None:
             await self._running
+
+    async def stop(self) -> None:
+        """Cancel the evaluation that runs."""
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait([self._running])
 
     async def _evaluate(self, version: int) -> None:
         run, name = self._run, f"{self._run.folder.name}-evaluation-{version}"
@@ -65,7 +68,12 @@ class EvaluationSchedule:
         slots = evaluation_slots(run.settings.run.max_concurrent)
         limits = replace(run.settings.run.limits, max_concurrent=slots)
         specs = [spec for group in plan for spec in group.rollouts]
-        await Runner(run.world, self._store, limits).run(specs)
+        try:
+            await Runner(run.world, self._store, limits).run(specs)
+        except RunFailed as error:
+            logger.warning("evaluation of version %d: %s", version, error)
+            self.latest = f"version {version}: failed"
+            return
         estimates = await self._env.evaluate(list(replace(run, store=self._store).groups(plan)))
         report = run.folder.path / f"evaluation-{version}.json"
         report.write_bytes(msgspec.json.format(msgspec.json.encode(estimates)) + b"\n")

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
+import aiohttp
 from rich.console import Console
 
 from environments.base import BaseAgentEnv
 from rollouts.api.atropos_sink import AtroposSink
-from rollouts.api.client import RolloutClient
+from rollouts.api.client import ApiError, RolloutClient
 from rollouts.api.server import running_server
 from rollouts.api.settings import read_token
 from rollouts.api.sinks import NativeSink, Sink
@@ -45,6 +46,7 @@ async def serve(env_class: type[BaseAgentEnv], settings: Settings, console: Cons
         if wanted.evaluate_every:
             store = stack.enter_context(TrajectoryStore(run.folder.path / "evaluation.jsonl"))
             evaluations = EvaluationSchedule(env, run, store, wanted.evaluate_every, wanted.evaluation_items)
+            stack.push_async_callback(evaluations.stop)
         progress = stack.enter_context(ServeProgress(console, name))
 
         def changed(serving: Serving) -> None:
@@ -101,8 +103,8 @@ async def _open_sink(
 
 async def _leave(sink: Sink) -> None:
     try:
-        await asyncio.wait_for(asyncio.shield(sink.leave()), LEAVE_S)
-    except (TimeoutError, OSError) as error:
+        await asyncio.wait_for(sink.leave(), LEAVE_S)
+    except (TimeoutError, ApiError, aiohttp.ClientError) as error:
         logging.getLogger(__name__).info(
             "the rollout API could not be told that this environment goes: %s", error
         )

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from rollouts.api.scored_group import scored_group
 from rollouts.api.sinks import Sink
 from rollouts.api.wire import Orders
@@ -152,7 +154,8 @@ class Serving:
             self.counts.withheld += 1
             return
         await self._sink.push(scored)
-        self.orders.room -= 1  # it is queued now; the next orders count it themselves
+        # It is queued now; the next orders count it themselves.
+        self.orders = structs.replace(self.orders, room=self.orders.room - 1)
         self.counts.pushed += 1
         self.counts.recent_rewards.append(sum(group.rewards) / len(group.rewards))
 

@@ -9,7 +9,7 @@ import io
 import logging
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -191,7 +191,8 @@ class RolloutClient:
         try:
             yield taken
         except BaseException:
-            await asyncio.shield(self.release(taken))
+            with suppress(ApiError):  # what went wrong in the block is what the caller needs to know
+                await asyncio.shield(self.release(taken))
             raise
         finally:
             renewing.cancel()

@@ -102,6 +102,11 @@ class GroupQueue:
         return sum(len(lease.groups) for lease in self._leases.values())
 
     @property
+    def free(self) -> int:
+        """Groups there is room for."""
+        return self.limits.max_groups - len(self._waiting) - self.leased - self._arriving
+
+    @property
     def size_bytes(self) -> int:
         """Size of all bodies."""
         return self._bytes
@@ -112,7 +117,7 @@ class GroupQueue:
         Raises:
             QueueFull: There is no room.
         """
-        if len(self._waiting) + self.leased + self._arriving >= self.limits.max_groups:
+        if self.free < 1:
             raise QueueFull(f"the queue holds {self.limits.max_groups} groups; push again later")
         self._arriving += 1
         try:

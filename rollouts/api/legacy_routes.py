@@ -1,8 +1,17 @@
 """The routes of Atropos 0.4, for environments and trainers written for it.
 
-Same paths, fields and answers; the queue behind them is the native one. So groups wait in order of arrival,
-on the disk, and what is malformed is refused. A trainer on this wire has no way to acknowledge: a batch
-counts as trained on once it is sent.
+Same paths, fields and answers over the native queue. Where they differ, and why:
+
+- Batches leave oldest first, not newest first. A group of odd size waits in the queue, on the disk, for
+  others that make the batch's size exact; none is held in memory as `buffered`.
+- Malformed pushes are answered with 4xx and a `detail`; Atropos queues token rows without scores.
+- A full queue answers 503, which Atropos' client tries again; it drops what is answered with 4xx.
+- An environment that was silent for the heartbeat time holds up no batch with its minimum share.
+- `current_step` grows when a batch is sent, not when it is put together. A trainer has no way to acknowledge
+  on this wire, so a batch counts as trained on once it is sent.
+- A trainer that registers again replaces the one before; after a restart Atropos keeps the old sizes.
+- `GET /reset_data` needs the operator's leave, and there are no CORS headers: a web page could do both.
+- `uuid` has 63 bits, which every JSON reader can hold.
 """
 
 import asyncio
@@ -255,6 +264,8 @@ class LegacyRoutes:
             check_scored_data(data)
             if data.env_id is not None:
                 known_environment(self._service, data.env_id)
+        if self._service.queue.free < len(groups):
+            raise web.HTTPServiceUnavailable(text="the queue is full", headers={"Retry-After": "1"})
         for data in groups:
             body = msgspec.json.encode(data)
             group = NewGroup(

@@ -233,9 +233,10 @@ async def measure(
         )
 
 
-async def memory(groups: int, folder: str) -> list[tuple[int, float]]:
-    """Push and take groups at once; returns the server's resident set, in MiB, after so many."""
-    port, samples, every = free_port(), [], max(groups // 20, 1)
+async def memory(groups: int, folder: str) -> None:
+    """Push groups and take them; prints the server's resident set after so many."""
+    port, every = free_port(), max(groups // 20, 1)
+    print("groups | server MiB")
     async with running(our_server(folder, port), port) as server, connected(port) as http:
         wire = NativeWire(http, [a_group(number, 128) for number in range(BODIES)])
         await wire.register()
@@ -248,8 +249,7 @@ async def memory(groups: int, folder: str) -> list[tuple[int, float]]:
             await timed(count, CONNECTIONS, push)
             for number in range(start // BATCH, (start + count) // BATCH):
                 await wire.take(number)
-            samples.append((start + count, round(server.rss_mb(), 1)))
-    return samples
+            print(f"{start + count:>6} | {server.rss_mb():.1f}", flush=True)
 
 
 async def compare(groups: int, atropos_python: str | None, folder: str) -> list[Measured]:
@@ -296,9 +296,7 @@ def main() -> None:
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if asked.memory:
-            print("groups | server MiB")
-            for count, mb in asyncio.run(memory(asked.memory, folder)):
-                print(f"{count:>6} | {mb}")
+            asyncio.run(memory(asked.memory, folder))
         else:
             print(table(asyncio.run(compare(asked.groups, asked.atropos, folder))))
 

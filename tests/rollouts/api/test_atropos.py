@@ -208,3 +208,14 @@ async def test_resetting_needs_the_operators_leave(tmp_path):
         async with http.get("/reset_data") as response:
             assert response.status == 403
         assert (await client.status()).waiting == 1
+
+
+async def test_a_full_queue_is_an_error_that_atropos_client_tries_again(tmp_path):
+    good = {"tokens": [[1, 2]], "masks": [[1, 2]], "scores": [1]}
+    async with (
+        client_of(config_in(tmp_path, max_groups=1)) as client,
+        aiohttp.ClientSession(client.url) as http,
+    ):
+        async with http.post("/scored_data_list", json=[good, good]) as response:
+            assert response.status == 503
+        assert (await client.status()).waiting == 0
