@@ -40,8 +40,6 @@ class ServeCounts:
     pushed: int = 0
     withheld: int = 0
     """Groups that were short where full ones are required, or had nothing to train on."""
-    rollouts: int = 0
-    failed: int = 0
     recent_rewards: deque[float] = field(default_factory=lambda: deque(maxlen=50))
     """Mean rewards of the last groups."""
 
@@ -145,8 +143,6 @@ class Serving:
             return await self._runner.make(spec, {POLICY_VERSION: self.orders.policy_version})
 
     async def _hand_over(self, group: Group) -> None:
-        self.counts.rollouts += group.size
-        self.counts.failed += group.size - len(group.rewards)
         versions = [t.metadata[POLICY_VERSION] for t in group.trajectories if POLICY_VERSION in t.metadata]
         oldest = min(versions, default=None)
         scored = scored_group(group, self._pushed.run_id, self._environment, oldest)

@@ -25,7 +25,6 @@ class GroupCommit:
         self._connect = connect
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
-        self.commits = 0
 
     def start(self) -> None:
         """Start the thread."""
@@ -77,6 +76,5 @@ class GroupCommit:
             for _, future in jobs:
                 future.set_exception(error)
             return
-        self.commits += 1
         for (_, future), result in zip(jobs, results, strict=True):
             future.set_result(result)

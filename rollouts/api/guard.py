@@ -15,10 +15,10 @@ from aiohttp.typedefs import Handler, Middleware
 
 from rollouts.api.scored_group import BadGroup
 from rollouts.api.service import Service
+from rollouts.api.settings import LOOPBACK
 
 OPEN_PATHS = ("/healthz",)
 PUSH_PATHS = ("/v1/groups", "/scored_data", "/scored_data_list")
-LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def require_token(token: str) -> Middleware:
@@ -45,7 +45,7 @@ def require_token(token: str) -> Middleware:
 async def only_this_machine(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse requests that name another host than this one."""
     name = request.url.host or ""
-    if name not in LOCAL_NAMES:
+    if name not in LOOPBACK:
         raise web.HTTPForbidden(
             text=f"Host: {name!r} is not this machine; a server with a token takes any name"
         )
