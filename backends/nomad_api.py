@@ -14,16 +14,14 @@ from typing import Any
 import aiohttp
 from typing_extensions import override
 
+from backends.buffered_process import BufferedProcess
 from backends.link import STDERR, STDOUT, Receive
-from backends.remote import Lost, Process
-from trajectories.errors import SandboxDied, SandboxUnavailable
+from backends.remote import Lost
+from trajectories.errors import SandboxUnavailable
 
 CALL_TIMEOUT_S = 30.0
-END_TIMEOUT_S = 10.0
 HEARTBEAT_S = 15.0
 """Between pings on a stream; one that is not answered in half this time is cut."""
-MESSAGE_BYTES = 64 * 1024
-MAX_BUFFERED_BYTES = 256 * 1024
 
 
 class NomadApi:
@@ -109,97 +107,39 @@ class NomadApi:
         return self._session
 
 
-class NomadProcess(Process):
+class NomadProcess(BufferedProcess):
     """A process in a container, over an exec stream."""
+
+    message_bytes = 64 * 1024
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, receive: Receive, lost: Lost):
         self._socket = socket
-        self._receive: Receive | None = receive
-        self._lost = lost
-        self._unsent = bytearray()
-        self._eof = False
-        self._wake = asyncio.Event()
-        self._drained = asyncio.Event()
-        self._drained.set()
-        self._over = asyncio.Event()
-        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._send())]
+        super().__init__(receive, lost)
 
     @override
-    def write(self, data: bytes) -> None:
-        self._unsent += data
-        self._wake.set()
-        if len(self._unsent) > MAX_BUFFERED_BYTES and not self._over.is_set():
-            self._drained.clear()
-
-    @override
-    async def drain(self) -> None:
-        await self._drained.wait()
-
-    @override
-    def poll(self) -> None:
-        """Do nothing: what is here has been received."""
-
-    @override
-    def close(self) -> None:
-        self._receive = None
-        for task in self._tasks:
-            task.cancel()
-        self._drained.set()
-
-    @override
-    async def end(self) -> None:
-        self._receive = None
-        self._eof = True
-        self._wake.set()
-        try:
-            async with asyncio.timeout(END_TIMEOUT_S):
-                await self._over.wait()
-        except TimeoutError:
-            raise SandboxDied("Nomad did not confirm the end of a sandbox") from None
-        finally:
-            self.close()
-
-    async def _read(self) -> None:
-        exited = False
+    async def listen(self) -> str | None:
         try:
             async for message in self._socket:
                 frame = json.loads(message.data) if message.type == aiohttp.WSMsgType.TEXT else {}
-                self._pass_on(frame)
+                for channel, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
+                    self.received(channel, base64.b64decode((frame.get(name) or {}).get("data") or ""))
                 if frame.get("exited"):
-                    exited = True
-                    break
-            if not exited and self._receive is not None:
-                self._lost(f"the stream to the container was cut ({self._socket.close_code})")
+                    return None
+            return f"the stream to the container was cut ({self._socket.close_code})"
         finally:
-            self._over.set()
-            self._drained.set()
-            self._wake.set()
-            receive, self._receive = self._receive, None
-            if receive is not None:
-                receive(STDOUT, b"")
-            await self._socket.close()
+            self._closing = asyncio.create_task(self._socket.close())
 
-    def _pass_on(self, frame: Mapping[str, Any]) -> None:
-        for channel, name in ((STDOUT, "stdout"), (STDERR, "stderr")):
-            if self._receive is not None and (data := (frame.get(name) or {}).get("data")):
-                self._receive(channel, base64.b64decode(data))
+    @override
+    async def say(self, data: bytes) -> bool:
+        return await self._send({"stdin": {"data": base64.b64encode(data).decode()}})
 
-    async def _send(self) -> None:
-        while not self._over.is_set():
-            await self._wake.wait()
-            self._wake.clear()
-            while self._unsent and not self._over.is_set():
-                data = bytes(self._unsent[:MESSAGE_BYTES])
-                del self._unsent[: len(data)]
-                await self._say({"stdin": {"data": base64.b64encode(data).decode()}})
-                if len(self._unsent) <= MAX_BUFFERED_BYTES:
-                    self._drained.set()
-            if self._eof:
-                await self._say({"stdin": {"close": True}})
-                return
+    @override
+    async def say_end(self) -> None:
+        await self._send({"stdin": {"close": True}})
 
-    async def _say(self, message: Mapping[str, Any]) -> None:
+    async def _send(self, message: Mapping[str, Any]) -> bool:
         try:
             await self._socket.send_str(json.dumps(message))
         except (aiohttp.ClientError, ConnectionError, RuntimeError):
-            self._unsent.clear()  # the reader finds out why
+            return False  # `listen` finds out why
+        return True

@@ -141,6 +141,7 @@ class ModalServer:
         self.port = self.worker_port = 0
         self.folder = Path()
         self.images: dict[str, str] = {}
+        self._placing = asyncio.Lock()
         self._mourning: list[asyncio.Task] = []
 
     def expire_tokens(self):
@@ -172,7 +173,8 @@ class ModalServer:
         self.most_starting = max(self.most_starting, self.starting)
         try:
             await asyncio.sleep(self.start_s)
-            await self._start(box)
+            async with self._placing:  # one machine plays many: what starts at once would starve each other
+                await self._start(box)
         finally:
             self.starting -= 1
         return box
