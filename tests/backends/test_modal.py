@@ -30,6 +30,7 @@ def modal(**options):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.xdist_group("soak")
 async def test_a_hundred_slots_at_once_start_in_turn_under_the_cap(server):
     served = []
 
