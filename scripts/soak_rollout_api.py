@@ -21,7 +21,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from backends import create_backend
+from backends import FakeBackend
 from environments.base import BaseAgentEnv
 from environments.config import EnvConfig
 from inference.scripted import ScriptedClient
@@ -97,7 +97,7 @@ async def serve(url: str, folder: Path, groups: int) -> None:
 
     env = Numbers(EnvConfig(group_size=GROUP_SIZE))
     client = PausingClient(ScriptedClient(reply))
-    world = World(env, client, create_backend("local"), "soak")  # no tools, so no sandbox is ever started
+    world = World(env, client, FakeBackend(), "soak")
     async with RolloutClient(url, give_up_after_s=float("inf")) as api:
         sink = NativeSink(api, env.name, "soak", weight=1.0, min_allocation=None, group_size=GROUP_SIZE)
         with (

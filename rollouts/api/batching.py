@@ -72,8 +72,9 @@ def _oldest_first(groups: Sequence[QueuedGroup], target: int, size_of: SizeOf) -
     sums_of_later.pop()
     chosen: list[QueuedGroup] = []
     for group in groups:
+        reachable = sums_of_later.pop()
         rest = target - size_of(group)
-        if rest >= 0 and sums_of_later.pop() >> rest & 1:
+        if rest >= 0 and reachable >> rest & 1:
             chosen.append(group)
             target = rest
     return chosen

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from backends import FakeBackend
 from environments.base import BaseAgentEnv
 from environments.config import EnvConfig
 from inference.scripted import ScriptedClient
@@ -25,7 +26,6 @@ from rollouts.runner import RunLimits, Runner
 from rollouts.serving import ServeLimits, Serving
 from rollouts.specs import endless_plan
 from rollouts.store import TrajectoryStore
-from tests.builders import NoSandbox
 from trajectories.messages import Message
 from trajectories.turn import SamplingParams, Turn
 
@@ -67,7 +67,7 @@ async def small_serving(
     """The parts of `serve` around a scripted model."""
     env = Numbers(EnvConfig(group_size=2))
     client = PausingClient(ScriptedClient(script or [a_turn()]))
-    world = World(env, client, NoSandbox(), "hash")
+    world = World(env, client, FakeBackend(), "hash")
     limits = {"max_concurrent": 8, "max_groups": 10, "require_full_groups": False, "poll_s": 0.05, **changes}
     with TrajectoryStore(folder / "trajectories.jsonl") as store, PushedLog(folder / "pushed.log") as pushed:
         runner = Runner(world, store, RunLimits(8, 1, 8))

@@ -35,6 +35,10 @@ def test_a_group_that_does_not_fit_waits_and_does_not_block():
     assert chosen(queued(3, 4, 4), 8) == [1, 2]
 
 
+def test_a_group_larger_than_the_batch_is_passed_over():
+    assert chosen(queued(5, 2, 4), 4) == [2]
+
+
 def test_of_several_ways_the_one_with_the_oldest_groups_is_taken():
     assert chosen(queued(3, 4, 4, 5), 8) == [1, 2]
     assert chosen(queued(3, 4, 5, 4), 8) == [0, 2]
