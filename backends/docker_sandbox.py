@@ -40,7 +40,6 @@ class DockerSandbox(Sandbox):
             "AttachStdout": True,
             "AttachStderr": True,
             "Cmd": ["bash", "--noprofile", "--norc", "-c", SHELL_BOOTSTRAP, "shell", name],
-            "Env": [f"LACHESIS_SHELL={name}"],
             "WorkingDir": self.workspace,
         }
         try:

@@ -52,8 +52,7 @@ class Sandbox(ABC):
     async def open_shell(self, name: str, receive: Receive) -> Link:
         """Start a process that evaluates `BOOTSTRAP`, and return its streams.
 
-        Its first argument is ``name``, its environment has ``LACHESIS_SHELL=name``, and its descriptor 3 is
-        the side channel: the standard output of process 1.
+        Its first argument is ``name``, and its descriptor 3 is the side channel: what process 1 answers on.
 
         Raises:
             SandboxDied: The sandbox is gone.

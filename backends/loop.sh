@@ -12,15 +12,15 @@
 
 __key=$1.$$ __file=$2 __keep=$3 __status=0 __word=
 set -- # the commands' own positional parameters
-builtin unset __program __size
+builtin unset __program
 # Bash saves what it closes for a command in descriptors from 10 on, close-on-exec; a copy of such a one is so as well.
 { exec 91>&10 92>&11 93<&12; } 94>&- 95>&- 96<&-
 exec 94>&- 95>&- 96<&-
-[[ -z $__keep || ! -s $__file ]] || builtin source "$__file" >&93
+[[ -z $__keep || ! -s $__file ]] || builtin source "$__file" >/dev/null
 __return() { return "$1"; }
 builtin printf '\r%s ready %d %d\n' "${__key%.*}" "$$" "$PPID"
 until [[ $__word == "$__key" ]]; do # skips what is left of the input of a command that was killed
-    IFS= builtin read -r -d '' __word || break
+    IFS= builtin read -r -d '' __word || (($? > 128)) || break
 done
 while :; do
     builtin read -r _ _ _ _ __last </proc/loadavg

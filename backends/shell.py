@@ -22,6 +22,8 @@ from backends.warden import Warden
 from trajectories.errors import SandboxDied
 
 RECOVERY_TIMEOUT_S = 10.0
+SWEEP_TIMEOUT_S = 30.0
+"""Beside a fork bomb on a host that is busy already, process 1 gets little of the processor."""
 IDLE_OUTPUT_BYTES = 64 * 1024
 KILLED = 137
 
@@ -245,7 +247,8 @@ class Shell:
         self._ready = False
         elapsed_ticks = int((monotonic() - run.started) * 100) + 1
         spared = others | self.pids - {self._pid}
-        await self._warden.ask("sweep", self.name, self._pid, elapsed_ticks, *spared)
+        request = (self.name, self._pid, elapsed_ticks, *spared)
+        await self._warden.ask("sweep", *request, timeout_s=SWEEP_TIMEOUT_S)
 
     async def _came_back(self) -> bool:
         """Wait until the keeper has started a shell; False if the keeper is gone."""

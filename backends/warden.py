@@ -11,7 +11,7 @@ from backends.side import SideChannel
 from trajectories.errors import SandboxDied, SandboxUnavailable
 
 ANSWER_TIMEOUT_S = 10.0
-"""A warden that is silent for longer is dead; sweeping a fork bomb takes well under a second."""
+"""A warden that is silent for longer is dead."""
 
 
 class Warden:
