@@ -52,9 +52,18 @@ class Policy(ABC):
         """Write what `open_policy` goes on from."""
 
     def export(self, folder: Path) -> None:
-        """Write a Hugging Face folder that any engine loads."""
+        """Write a Hugging Face folder that any engine loads.
+
+        A head that is tied to the embeddings is written all the same: a server that runs the model untied
+        (see ``scripts/untie_embeddings.py``) needs it, others pass over it.
+        """
         plain = self._plain_model()
-        plain.save_pretrained(folder)
+        written: dict[int, str] = {}
+        weights = plain.state_dict()
+        for name, weight in weights.items():
+            if written.setdefault(weight.data_ptr(), name) != name:
+                weights[name] = weight.clone()
+        plain.save_pretrained(folder, state_dict=weights)
         for name in TOKENIZER_FILES:
             if (self._folder / name).is_file():
                 copyfile(self._folder / name, folder / name)
