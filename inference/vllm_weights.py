@@ -4,8 +4,8 @@ Requests that run finish under the version they began with, so each output has o
 meanwhile wait and run under the next. A server whose hand-over failed stays paused: what it would sample
 could not be told from either version.
 
-vLLM 0.32 on a CPU packs the output head at start and, where it is tied to the embeddings, never again: it would
-go on sampling with the old head. There, serve an untied copy of the model (``scripts/untie_embeddings.py``).
+vLLM 0.32 on a CPU packs the output head at start and, where it is tied to the embeddings, never again: it
+would go on sampling with the old head. There, serve an untied copy (``scripts/untie_embeddings.py``).
 """
 
 import asyncio
