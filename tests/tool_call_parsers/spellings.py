@@ -238,7 +238,7 @@ SPELLINGS = {
             "gpt_oss", harmony, '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1,}<|call|>',
             "invalid_json", "<|channel|>", "<|start|>assistant".join,
             ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant"),
-            "<|return|>", markers=("<|start|>assistant", "<|channel|>", "final", "commentary", "<|message|>", "<|end|>"),
+            "<|return|>", markers=("<|start|>assistant", "<|channel|>", "final", "commentary", "<|message|>", "<|end|>", "<|call|>"),
             text=lambda text: f"<|channel|>commentary<|message|>{text}<|end|><|start|>assistant",
         ),
         Spelling(
