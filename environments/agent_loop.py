@@ -71,6 +71,7 @@ async def _converse(
         completion = await _sample(session, results, _for_turn(sampling, index), limits.turn_timeout_s)
         transcript.messages.append(completion.message)
         transcript.turns.append(completion.turn)
+        toolbox.governor.charge_turn(completion.turn)
         if completion.turn.finish_reason == "length":
             return StopReason.MAX_TOKENS
 
@@ -85,6 +86,8 @@ async def _converse(
             tool_executions=[answer.execution for answer in answers if answer.execution],
             tools_s=time.perf_counter() - started,
         )
+        if toolbox.governor.exhausted:
+            return StopReason.BUDGET
     return StopReason.MAX_TURNS
 
 

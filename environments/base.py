@@ -20,7 +20,7 @@ from environments.items import PromptItem, TaskItem, load_items
 from environments.reward import Reward, ToolContext, checked_reward
 from environments.workspace import Workspace
 from toolsets.distribution import draw_toolsets
-from toolsets.registry import resolve_tools
+from toolsets.registry import TOOLSETS, check_known, resolve_tools
 from toolsets.requirements import find_unavailable
 from toolsets.tool import Tool
 from trajectories.errors import ConfigError, RewardError, RolloutError
@@ -59,7 +59,7 @@ class BaseAgentEnv(ABC):
         """Items for `evaluate`; the training items are taken where there are none."""
         self._unavailable: dict[str, str] = {}
         """Toolsets that can't be used here, and why."""
-        self.tools_of(self._offered)  # a wrong name is found before anything starts
+        self._check_names()
         self._epochs = 0
         self._epoch_rest: list[int] = []
         """Indices of the items this epoch still has to give, the next one last."""
@@ -118,6 +118,13 @@ class BaseAgentEnv(ABC):
         for k in sorted({1, size} - {0}):
             estimates[f"pass@{k}"] = pass_at_k([self._passes(group) for group in groups], k)
         return estimates
+
+    def _check_names(self) -> None:
+        """Refuse settings that name what is not there, before anything starts."""
+        self.tools_of(self._offered)
+        known = {tool.name for tool in (*resolve_tools(TOOLSETS), *self.tools_of(self._offered))}
+        for name in self.config.policy.tools:
+            check_known(name, known, "tool")
 
     async def check_tools(self, backend: ToolBackend) -> None:
         """Find out which toolsets can be used here; the others are left out.

@@ -1,9 +1,10 @@
 """What can be set of every environment."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from toolsets.policy import Policy, read_policy
 from trajectories.turn import SamplingParams
 
 
@@ -39,6 +40,10 @@ class EnvConfig(BaseModel):
     """Draw each group's toolsets, each by its own chance, instead of always giving the same."""
     disabled_tools: list[str] = Field(default_factory=list)
     """Toolsets or single tools that the agent does not get."""
+    policy: Policy = Policy()
+    """What the agent may do."""
+    policy_file: str | None = None
+    """YAML file to read `policy` from."""
     seed: int = 0
     """Seeds the order of items, generated items and each rollout's sampling."""
     sampling: SamplingConfig = SamplingConfig()
@@ -63,3 +68,13 @@ class EnvConfig(BaseModel):
     """Longest reward computation; a longer one fails the attempt."""
     max_result_chars: int = Field(default=8000, ge=100)
     """Longest tool result the model is shown; the middle of a longer one is left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_policy(cls, settings: Any) -> Any:
+        """Put the policy of `policy_file` in its place, so that the settings that are kept hold all of it."""
+        if not isinstance(settings, dict) or not settings.get("policy_file"):
+            return settings
+        if settings.get("policy"):
+            raise ValueError("set policy or policy_file, not both")
+        return {**settings, "policy": read_policy(settings["policy_file"]), "policy_file": None}

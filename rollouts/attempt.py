@@ -47,6 +47,7 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
         slot=workspace.slot,
         timeout_s=config.tool_timeout_s,
         max_result_chars=config.max_result_chars,
+        policy=config.policy,
     )
     result: Reward | RolloutError
     reward_s = 0.0
@@ -68,7 +69,8 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
         total_s=time.perf_counter() - started,
     )
     record = _record(spec, attempt, world, prompt, toolbox, transcript, timings)
-    return _with_result(replace(record, metadata={"toolsets": toolsets}), result)
+    metadata = {"toolsets": toolsets, "policy": toolbox.governor.report()}
+    return _with_result(replace(record, metadata=metadata), result)
 
 
 def _record(

@@ -24,6 +24,7 @@ class Summary:
     completion_tokens: int = 0
     tool_calls: int = 0
     tool_errors: int = 0
+    refused_calls: int = 0
     malformed_calls: int = 0
     stop_reasons: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
@@ -50,7 +51,9 @@ class Summary:
             self.prompt_tokens += turn.prompt_tokens or 0
             self.completion_tokens += turn.completion_tokens or 0
             self.tool_calls += len(turn.tool_executions)
-            self.tool_errors += sum(not execution.success for execution in turn.tool_executions)
+            refused = sum(execution.refused_by is not None for execution in turn.tool_executions)
+            self.refused_calls += refused
+            self.tool_errors += sum(not each.success for each in turn.tool_executions) - refused
             self.malformed_calls += len(turn.message.errors)
         timings = trajectory.timings
         self.seconds["setup"] += timings.setup_s
@@ -64,6 +67,9 @@ class Summary:
         table.add_column(style="bold")
         table.add_column()
         mean = f"{self.reward_sum / self.scored:.3f}" if self.scored else "none scored"
+        outcomes = f"{self.tool_errors} failed"
+        if self.refused_calls:
+            outcomes += f", {self.refused_calls} refused"
         rows = {
             "rollouts": f"{self.rollouts} ({self.scored} scored)",
             "groups": f"{self.groups} ({self.complete_groups} complete, {self.mixed_groups} of mixed reward)",
@@ -72,7 +78,7 @@ class Summary:
             "failures": _counts(self.failures) or "none",
             "turns": f"{self.turns}",
             "tokens": f"{self.prompt_tokens} prompt, {self.completion_tokens} sampled",
-            "tool calls": f"{self.tool_calls} ({self.tool_errors} failed), {self.malformed_calls} malformed",
+            "tool calls": f"{self.tool_calls} ({outcomes}), {self.malformed_calls} malformed",
             "time, summed": ", ".join(f"{phase} {spent:.1f} s" for phase, spent in self.seconds.items()),
         }
         for name, value in rows.items():

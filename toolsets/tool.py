@@ -33,6 +33,8 @@ class ToolResult:
     """Paths as the model named them."""
     cost_usd: float = 0.0
     """What the call cost, where a service charges for it."""
+    refused_by: str | None = None
+    """The rule of the policy that did not let it run."""
 
     @classmethod
     def failed(cls, error: str) -> "ToolResult":

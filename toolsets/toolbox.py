@@ -9,11 +9,13 @@ the answer it gave, and a call that was interrupted is not begun a second time.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from backends.base import Slot
+from toolsets.governor import Governor
+from toolsets.policy import Policy
 from toolsets.results import FOLDER, KEPT_CHARS, as_text, cut, longest_text, preview
 from toolsets.tool import ArgumentsRefused, Tool, ToolCallContext, ToolResult
 from trajectories.errors import RolloutError, ToolError
@@ -48,6 +50,7 @@ class Toolbox:
         slot: Callable[[], Awaitable[Slot]],
         timeout_s: float,
         max_result_chars: int,
+        policy: Policy = Policy(),  # noqa: B008 - frozen
     ):
         self.schemas: list[ToolSchema] = [tool.schema for tool in tools]
         self._tools = {tool.name: tool for tool in tools}
@@ -56,6 +59,7 @@ class Toolbox:
         self._slot = slot
         self._timeout_s = timeout_s
         self._max_result_chars = max_result_chars
+        self.governor = Governor(policy)
         self._memory: dict[str, Any] = {}
         self._begun: dict[str, Answer | None] = {}
         """By key; None while the call runs, and for ever if it was interrupted."""
@@ -73,7 +77,7 @@ class Toolbox:
 
         async def run(positions: list[int]) -> None:
             for position in positions:
-                answers[position] = await self._once(blocks[position], f"{self._key}/{turn}/{position}")
+                answers[position] = await self._once(blocks[position], turn, position)
 
         on_host = [[position] for position, block in enumerate(blocks) if self._runs_on_host(block)]
         in_slot = [position for position, block in enumerate(blocks) if not self._runs_on_host(block)]
@@ -85,7 +89,8 @@ class Toolbox:
             raise failures.exceptions[0] from None
         return [answer for answer in answers if answer is not None]
 
-    async def _once(self, block: ToolCall | ParseError, key: str) -> Answer:
+    async def _once(self, block: ToolCall | ParseError, turn: int, position: int) -> Answer:
+        key = f"{self._key}/{turn}/{position}"
         if key in self._begun:
             answer = self._begun[key]
             if answer is None:
@@ -94,15 +99,15 @@ class Toolbox:
                 )
             return answer
         self._begun[key] = None
-        answer = self._begun[key] = await self._answer(block, key)
+        answer = self._begun[key] = await self._answer(block, key, turn)
         return answer
 
-    async def _answer(self, block: ToolCall | ParseError, key: str) -> Answer:
+    async def _answer(self, block: ToolCall | ParseError, key: str, turn: int) -> Answer:
         if isinstance(block, ParseError):
             text = preview(ToolResult.failed(block.message).content, self._max_result_chars)
             return Answer(Message.tool(text, call_id=None, name=None), None)
         started = time.perf_counter()
-        result = await self._result(block, key)
+        result = await self._result(block, key, turn)
         execution = ToolExecution(
             call_id=block.id,
             name=block.name,
@@ -110,6 +115,7 @@ class Toolbox:
             success=result.success,
             duration_s=time.perf_counter() - started,
             error=result.error,
+            refused_by=result.refused_by,
             files_changed=result.files_changed,
         )
         text = await self._bounded(result.content, key)
@@ -131,7 +137,7 @@ class Toolbox:
                 kept_at = None
         return preview(content, self._max_result_chars, kept_at)
 
-    async def _result(self, call: ToolCall, key: str) -> ToolResult:
+    async def _result(self, call: ToolCall, key: str, turn: int) -> ToolResult:
         tool = self._tools.get(call.name)
         if tool is None:
             near = get_close_matches(call.name, self._tools, n=1)
@@ -141,19 +147,28 @@ class Toolbox:
             arguments = tool.validated(call.arguments)
         except ArgumentsRefused as refusal:
             return ToolResult.failed(str(refusal))
+        if refused := await self.governor.refusal(tool, arguments, turn, self._slot):
+            return replace(ToolResult.failed(f"refused: {refused.reason}"), refused_by=refused.rule)
+        return await self._run(tool, arguments, key)
+
+    async def _run(self, tool: Tool, arguments: dict[str, Any], key: str) -> ToolResult:
         slot = await self._slot() if tool.runs_in == "slot" else None
-        context = ToolCallContext(
-            self._task_id, slot, self._timeout_s, key, self._max_result_chars, self._memory
-        )
+        timeout_s = self.governor.timeout_s(tool.name, self._timeout_s)
+        context = ToolCallContext(self._task_id, slot, timeout_s, key, self._max_result_chars, self._memory)
+        cost_usd = 0.0
         try:
-            async with asyncio.timeout(self._timeout_s + GRACE_S) as limit:
-                return await tool(context, arguments)
+            async with asyncio.timeout(timeout_s + GRACE_S) as limit:
+                result = await tool(context, arguments)
+                cost_usd = result.cost_usd
+                return result
         except RolloutError:
             raise
         except Exception as error:
             if limit.expired():
-                return ToolResult.failed(f"{call.name} did not finish within {self._timeout_s:g} s")
-            raise ToolError(f"{call.name} raised {type(error).__name__}: {error}") from error
+                return ToolResult.failed(f"{tool.name} did not finish within {timeout_s:g} s")
+            raise ToolError(f"{tool.name} raised {type(error).__name__}: {error}") from error
+        finally:
+            self.governor.charge_call(tool.name, time.monotonic() - context.started, cost_usd)
 
     def _runs_on_host(self, block: ToolCall | ParseError) -> bool:
         tool = self._tools.get(block.name) if isinstance(block, ToolCall) else None

@@ -53,6 +53,8 @@ class ToolExecution:
     success: bool
     duration_s: float
     error: str | None = None
+    refused_by: str | None = None
+    """The rule of the policy that did not let it run; None where it ran."""
     files_changed: list[str] = field(default_factory=list[str])
 
 
