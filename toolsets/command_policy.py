@@ -13,7 +13,9 @@ class CommandGuard:
     def __init__(self, policy: CommandPolicy):
         self._block = [CommandRule.read(text) for text in policy.block]
         self._allow = None if policy.allow is None else [CommandRule.read(text) for text in policy.allow]
-        self._refuse_unclear = policy.unclear == "refuse" and bool(self._block or self._allow is not None)
+        self.active = bool(self._block) or self._allow is not None
+        """Whether there is anything to check."""
+        self._refuse_unclear = self.active and policy.unclear == "refuse"
 
     def check(self, analysis: Analysis) -> Refusal | None:
         """Return why a command line is refused; None where it may run."""

@@ -122,6 +122,8 @@ class Governor:
     async def _forbidden(
         self, tool: Tool, arguments: Mapping[str, Any], slot: Callable[[], Awaitable[Slot]]
     ) -> Refusal | None:
+        if not self._commands.active and not self._paths.active:
+            return None
         named: dict[str, list[NamedPath]] = {"terminal": [], "workspace": []}
         for name, governed in tool.governed.items():
             values = arguments[name] if isinstance(arguments[name], list) else [arguments[name]]
