@@ -1,7 +1,7 @@
 """Does it learn? A tiny model, a task that needs its tool, and the whole path between them, on a CPU.
 
-    python scripts/train_lookup.py --output data/lookup --seed 0
-    python scripts/train_lookup.py --output data/lookup-control --seed 0 --control
+    python -m scripts.train_lookup --output data/lookup --seed 0
+    python -m scripts.train_lookup --output data/lookup-control --seed 0 --control
 
 Environment → managed session on the embedded engine → rollout API over HTTP → GRPO → new weights →
 environment. The control trains on the same rewards given to the wrong rollouts of their groups.
