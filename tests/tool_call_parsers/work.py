@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -64,7 +65,7 @@ class CountedPattern:
         return self._pattern.sub(replacement, text)
 
 
-def counted_decoder(counter: Counter, decoder: json.JSONDecoder):
+def counted_decoder(counter: Counter, decoder: Any):
     """Make a JSON decoder count what it reads; its errors read the text once more, to number its lines."""
     inner = decoder.scan_once
 
