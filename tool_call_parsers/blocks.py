@@ -20,6 +20,7 @@ from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps, any_of, blank_end
 
 _LONGEST_MARK = 64
+"""No marker is longer."""
 
 
 class BlockFormat(ABC):
@@ -49,8 +50,7 @@ class BlockFormat(ABC):
 
     def broken(self, src: Source, what: str, pos: int) -> Broken:
         """Say what is wrong with a block at ``pos``, or that the text ended there."""
-        tail = src.text[pos : pos + _LONGEST_MARK]
-        if pos + len(tail) == len(src.text) and self.cut_in_mark(tail):
+        if pos == len(src.text):
             return Broken("unclosed", f"The call is not complete. {self.advice}", pos)
         return Broken("bad_structure", f"{what} {self.advice}", pos)
 
@@ -60,8 +60,9 @@ class BlockFormat(ABC):
         return f"A call looks like this:\n{self.example}"
 
     def cut_in_mark(self, tail: str) -> bool:
-        """Tell whether a text that ends with ``tail`` was cut before or inside a marker."""
-        return any(mark.startswith(tail) for mark in (*self.inner, *self.openers, *self.closers, *self.ends))
+        """Tell whether a text that ends with ``tail`` was cut inside a marker."""
+        marks = (*self.inner, *self.openers, *self.closers, *self.ends)
+        return tail not in marks and any(mark.startswith(tail) for mark in marks)
 
     def word(self, src: Source, pos: int, stops: Markers, closing: str) -> Steps["Word | Broken"]:
         """Read a name from ``pos`` to ``closing``, the one of ``stops`` that may end it."""
@@ -268,11 +269,20 @@ class BlockRun:
         starts = [item.start if isinstance(item, _Open) else item.span[0] for item in found]
         for item, following in zip(found, [*starts, end][1:], strict=True):
             if isinstance(item, _Open):
-                item = Fault((item.start, following), item.reason.kind, item.reason.message)
+                item = self._fault(item, following)
             self._commit([item], item.span[1])
             self._out.content(item.span[1], following)
             self._pos = following
         self._open = []
+
+    def _fault(self, broken: _Open, end: int) -> Fault:
+        """Report a block that never closed; only now that the text is whole can a cut marker be told."""
+        reason, form, text = broken.reason, self._form, self._src.text
+        tail = text[reason.resume : reason.resume + _LONGEST_MARK]
+        cut = reason.resume + len(tail) == len(text) and form.cut_in_mark(tail)
+        if reason.kind == "bad_structure" and cut:
+            return Fault((broken.start, end), "unclosed", f"The call is not complete. {form.advice}")
+        return Fault((broken.start, end), reason.kind, reason.message)
 
     def _end_of_turn(self, start: int, end: int) -> Steps[int]:
         """Drop an end-of-turn token where the text ends with it; elsewhere it is prose."""

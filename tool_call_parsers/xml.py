@@ -73,7 +73,7 @@ class XmlFormat(TaggedFormat):
         return Tag(tag[1], tag.end()) if tag else self.broken(src, "An argument has no tag.", pos)
 
     def cut_in_mark(self, tail: str) -> bool:
-        """Tell whether a text that ends with ``tail`` was cut before or inside a tag."""
+        """Tell whether a text that ends with ``tail`` was cut inside a tag."""
         return super().cut_in_mark(tail) or _CUT_TAG.fullmatch(tail) is not None
 
     def value_tags(self, key: str) -> tuple[str, str]:
