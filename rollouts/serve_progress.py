@@ -22,6 +22,7 @@ class ServeProgress:
         self._rollouts = 0
         self._failed = 0
         self._last_line = 0.0
+        self._state = ""
         self._live = Progress(
             SpinnerColumn(),
             TextColumn(title),
@@ -40,6 +41,8 @@ class ServeProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._live.stop()
+        if self._state and not self._console.is_terminal:
+            self._print()
 
     def finished(self, trajectory: Trajectory) -> None:
         """Count one rollout."""
@@ -48,13 +51,16 @@ class ServeProgress:
 
     def show(self, serving: Serving, evaluation: str) -> None:
         """Show how it stands."""
-        state = self._state(serving, evaluation)
-        self._live.update(self._task, state=state)
+        self._state = self._stands(serving, evaluation)
+        self._live.update(self._task, state=self._state)
         if not self._console.is_terminal and time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._last_line = time.monotonic()
-            self._console.print(f"{self._title}: {state}", soft_wrap=True, highlight=False)
+            self._print()
 
-    def _state(self, serving: Serving, evaluation: str) -> str:
+    def _print(self) -> None:
+        self._console.print(f"{self._title}: {self._state}", soft_wrap=True, highlight=False)
+
+    def _stands(self, serving: Serving, evaluation: str) -> str:
         counts, orders = serving.counts, serving.orders
         rewards = counts.recent_rewards
         parts = [
