@@ -103,9 +103,17 @@ def dataset(tmp_path, *rows):
     return str(path)
 
 
-async def test_rows_of_swe_bench_are_checked_out_from_clones(local, tmp_path, clones):
+def datasets_folder(tmp_path, *rows):
+    import datasets
+
+    datasets.Dataset.from_list(list(rows)).to_parquet(str(tmp_path / "rows" / "train.parquet"))
+    return str(tmp_path / "rows")
+
+
+@pytest.mark.parametrize("written", [dataset, datasets_folder])
+async def test_rows_of_swe_bench_are_checked_out_from_clones(written, local, tmp_path, clones):
     row = swe_row()
-    env = SweEnv(SweEnvConfig(dataset=dataset(tmp_path, row), repositories=clones))
+    env = SweEnv(SweEnvConfig(dataset=written(tmp_path, row), repositories=clones))
     await env.setup()
     (item,) = env.items
     assert item_key(item) == "intervals"
