@@ -1,10 +1,10 @@
 # Prepares a private mount namespace and becomes bubblewrap in it.
 #
 # $1: options of the tmpfs that holds all a sandbox can write, so that one size bounds its bytes and one count its
-# inodes, and that vanishes with the namespace; $2: its user; $3: the control group to join, if any. Then host directories to pass through, "--", and the
-# command. The tmpfs covers /sys, which nobody needs here. Bubblewrap alone can neither bound inodes nor, where the
-# harness is root and the sandbox is not, bind what only root can reach. Every program started costs milliseconds of
-# a cold start, so there are few.
+# inodes, and that vanishes with the namespace; $2: its user; $3: the control group to join, if any. Then host
+# directories to pass through, "--", and the command. The tmpfs covers /sys, which nobody needs here. Bubblewrap alone
+# can neither bound inodes nor, where the harness is root and the sandbox is not, bind what only root can reach. Every
+# program started costs milliseconds of a cold start, so there are few.
 
 set -e
 echo 1000 >/proc/self/oom_score_adj # when memory runs out, the kernel takes the sandbox first

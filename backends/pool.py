@@ -35,7 +35,7 @@ class PoolLimits:
     max_slots: int = 32
     """Leased at a time; the warm ones come on top."""
     warm: int = 2
-    """Kept ready, per image that is in use."""
+    """Kept ready of the default image; `Pool.prefetch` keeps others ready."""
     max_creating: int = 4
     """Created at a time. Engines deadlock or slow down when asked for many at once."""
     max_created_per_s: float = 50.0
