@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from backends.resources import USUAL, Resources
+
 OutputChannel = Literal["stdout", "stderr"]
 
 OnOutput = Callable[[OutputChannel, bytes], None]
@@ -194,18 +196,25 @@ class ToolBackend(ABC):
 
     @abstractmethod
     def acquire(
-        self, task_id: str, *, image: str | None = None, timeout_s: float | None = None
+        self,
+        task_id: str,
+        *,
+        image: str | None = None,
+        resources: Resources = USUAL,
+        timeout_s: float | None = None,
     ) -> Acquisition:
         """Lease a slot: ``async with backend.acquire(task_id) as slot``, or await it and `release` it.
 
         Args:
             task_id: Whom the slot is for.
             image: What the sandbox starts from, where the backend has images; None is its default.
+            resources: What it may use.
             timeout_s: Longest wait for a free slot; None is the backend's default.
 
         Raises:
             SandboxUnavailable: No sandbox could be started.
             CapacityExceeded: None became free within ``timeout_s``.
+            ConfigError: There is no such image, or the backend does not bound such resources.
         """
 
     @abstractmethod

@@ -19,6 +19,7 @@ from backends.link import BOOTSTRAP, Sandbox
 from backends.maker import Maker
 from backends.owner import Owner
 from backends.reaper import reap
+from backends.resources import Resources
 from backends.warden import Warden
 from trajectories.errors import SandboxUnavailable
 
@@ -63,8 +64,8 @@ class DockerMaker(Maker):
         await self._images.resolve(self._limits.image)
 
     @override
-    async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
-        limits, warden = self._limits, Warden()
+    async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
+        limits, warden = resources.applied_to(self._limits), Warden()
         name = await self._images.resolve(image or limits.image)
         request = container_request(name, limits, self._labels())
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from backends.base import Acquisition, Command, ExecutionResult, OnOutput, Slot, ToolBackend
+from backends.resources import USUAL, Resources
 from trajectories.errors import CapacityExceeded, LeaseExpired
 
 Answer = ExecutionResult | BaseException | str
@@ -157,7 +158,12 @@ class FakeBackend(ToolBackend):
 
     @override
     def acquire(
-        self, task_id: str, *, image: str | None = None, timeout_s: float | None = None
+        self,
+        task_id: str,
+        *,
+        image: str | None = None,
+        resources: Resources = USUAL,
+        timeout_s: float | None = None,
     ) -> Acquisition:
         return Acquisition(lambda: self._acquire(task_id, timeout_s), self.release)
 

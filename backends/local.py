@@ -22,6 +22,7 @@ from backends.link import Link, Receive, Sandbox
 from backends.maker import Maker
 from backends.memory_groups import MemoryGroup, MemoryGroups
 from backends.pipes import PipeLink
+from backends.resources import Resources
 from backends.warden import Warden
 from trajectories.errors import ConfigError, SandboxUnavailable
 
@@ -142,13 +143,13 @@ class LocalMaker(Maker):
             self._workspace = self._limits.workspace_from.resolve()
 
     @override
-    async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
+    async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
         if image is not None:
             raise ConfigError("image: the local backend has none; use the docker backend")
-        warden = Warden()
-        group = None if self._groups is None else self._groups.make(self._limits.total_memory_mb)
+        warden, limits = Warden(), resources.applied_to(self._limits)
+        group = None if self._groups is None else self._groups.make(limits.total_memory_mb)
         try:
-            return await LocalSandbox.start(warden, self._limits, group, self._workspace), warden
+            return await LocalSandbox.start(warden, limits, group, self._workspace), warden
         except BaseException:
             if group is not None:
                 await finish(group.remove())

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 
 from backends.link import Sandbox
+from backends.resources import Resources
 from backends.warden import Warden
 
 
@@ -18,12 +19,12 @@ class Maker(ABC):
         """
 
     @abstractmethod
-    async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
+    async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
         """Start a sandbox and wait until its warden is up.
 
         Raises:
             SandboxUnavailable: It could not be started.
-            ConfigError: There is no such image.
+            ConfigError: There is no such image, or what is asked for can't be bounded.
         """
 
     async def close(self) -> None:  # noqa: B027 - not every kind holds something

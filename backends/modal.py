@@ -14,6 +14,7 @@ from backends.maker import Maker
 from backends.modal_account import ModalAccount, ModalLimits
 from backends.modal_process import ModalProcess
 from backends.remote import COMMAND, Host, Launch, Lost, RemoteSandbox
+from backends.resources import Resources
 from backends.warden import Warden
 from trajectories.errors import ConfigError, SandboxUnavailable
 
@@ -32,8 +33,8 @@ class ModalHost(Host):
         self._beat = asyncio.create_task(self._keep())
 
     @override
-    async def launch(self) -> Launch:
-        limits = self._limits
+    async def launch(self, resources: Resources) -> Launch:
+        limits = resources.applied_to(self._limits)
         user = f"--reuid={limits.user} --regid={limits.user} --clear-groups"
         return Launch(
             [
@@ -125,13 +126,14 @@ class ModalMaker(Maker):
         await asyncio.gather(*(account.open() for account in self.accounts))
 
     @override
-    async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
-        limits, warden = self._limits, Warden()
+    async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
+        limits, warden = resources.applied_to(self._limits), Warden()
         account = min(self.accounts, key=lambda account: account.sandboxes)
         try:
             async with asyncio.timeout(limits.start_budget_s):
-                host = ModalHost(account, await account.create(image or limits.image), limits)
-                return await ModalSandbox.start(host, warden, limits.start_budget_s), warden
+                sandbox = await account.create(image or limits.image, limits)
+                host = ModalHost(account, sandbox, limits)
+                return await ModalSandbox.start(host, warden, resources, limits.start_budget_s), warden
         except TimeoutError as error:
             raise SandboxUnavailable(
                 f"no sandbox of Modal's was ready within {limits.start_budget_s:g} s (start_budget_s)"

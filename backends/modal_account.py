@@ -113,8 +113,8 @@ class ModalAccount:
                 raise self.failure(error) from error
             self._retrying = asyncio.create_task(self._retry())
 
-    async def create(self, image: str) -> "modal.Sandbox":
-        """Create a sandbox, waiting out rate limits until cancelled.
+    async def create(self, image: str, limits: ModalLimits) -> "modal.Sandbox":
+        """Create a sandbox within limits, waiting out rate limits until cancelled.
 
         Raises:
             SandboxUnavailable: Modal refuses, or can't be reached.
@@ -122,7 +122,7 @@ class ModalAccount:
         self._creating += 1
         try:
             await self.open()
-            sandbox = await self._create_patiently(image)
+            sandbox = await self._create_patiently(image, limits)
             self._live.add(sandbox.object_id)
             return sandbox
         finally:
@@ -204,12 +204,12 @@ class ModalAccount:
         await client.hello.aio()
         return client
 
-    async def _create_patiently(self, image: str) -> "modal.Sandbox":
+    async def _create_patiently(self, image: str, limits: ModalLimits) -> "modal.Sandbox":
         import modal
 
         attempt = 0
         while True:
-            creating = asyncio.create_task(self._create(image))
+            creating = asyncio.create_task(self._create(image, limits))
             try:
                 return await asyncio.shield(creating)
             except modal.exception.ResourceExhaustedError as error:
@@ -223,10 +223,10 @@ class ModalAccount:
                 self._await_late(creating)
                 raise
 
-    async def _create(self, name: str) -> "modal.Sandbox":
+    async def _create(self, name: str, limits: ModalLimits) -> "modal.Sandbox":
         import modal
 
-        limits, owner = self._limits, Owner.current()
+        owner = Owner.current()
         return await modal.Sandbox.create.aio(
             *("bash", "--noprofile", "--norc", "-c", ENTRYPOINT.format(lease_s=limits.lease_s)),
             app=self._app,

@@ -17,6 +17,7 @@ from typing import Any
 
 from typing_extensions import override
 
+from backends.bubblewrap import HostFacts
 from backends.finish import finish
 from backends.host_facts import bubblewrap_launch, look
 from backends.link import Receive, Sandbox, record
@@ -25,6 +26,7 @@ from backends.nomad_api import NomadApi
 from backends.nomad_job import GUARD, PREFIX, TASK, NomadLimits, job_request
 from backends.owner import Owner
 from backends.remote import COMMAND, Host, Launch, Lost, Process, RemoteSandbox
+from backends.resources import Resources
 from backends.warden import Warden
 from trajectories.errors import CapacityExceeded, ConfigError, SandboxError, SandboxUnavailable
 
@@ -52,8 +54,9 @@ class Container(Host):
         self._beat: asyncio.Task[None] | None = None
 
     @override
-    async def launch(self) -> Launch:
-        return await asyncio.shield(self._placing)
+    async def launch(self, resources: Resources) -> Launch:
+        limits = resources.applied_to(self._limits)
+        return bubblewrap_launch(limits, await asyncio.shield(self._placing))
 
     @override
     async def run(self, program: str, receive: Receive, lost: Lost) -> Process:
@@ -72,7 +75,7 @@ class Container(Host):
             self._placing.exception()  # it was raised to whoever waited
         await purge(self._api, self.job)
 
-    async def _place(self) -> Launch:
+    async def _place(self) -> HostFacts:
         limits = self._limits
         try:
             await self._api.call("PUT", "/jobs", job_request(self.job, self.image, limits, self._meta))
@@ -81,7 +84,7 @@ class Container(Host):
             program = GUARD.format(lease_s=limits.lease_s)
             guard = await self.run(program, self._guard_says, lambda reason: None)
             self._beat = asyncio.create_task(self._keep(guard))
-            facts = await look(self, limits.start_timeout_s)
+            return await look(self, limits.start_timeout_s)
         except TimeoutError as error:
             self.gone = True
             raise SandboxUnavailable(
@@ -90,7 +93,6 @@ class Container(Host):
         except BaseException:
             self.gone = True
             raise
-        return bubblewrap_launch(limits, facts)
 
     async def _placed(self) -> str:
         """Wait until the container runs, and return its allocation."""
@@ -148,11 +150,12 @@ class NomadMaker(Maker):
             self._shrinking = asyncio.create_task(self._shrink())
 
     @override
-    async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
+    async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
         warden = Warden()
         container = self._with_room(image or self._limits.image)
         try:
-            return await RemoteSandbox.start(container, warden, self._limits.start_timeout_s), warden
+            timeout_s = self._limits.start_timeout_s
+            return await RemoteSandbox.start(container, warden, resources, timeout_s), warden
         except SandboxError:
             if container.gone:
                 await finish(self._remove(container))

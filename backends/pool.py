@@ -22,6 +22,7 @@ from backends.finish import finish
 from backends.machine import Machine, OutputLimits
 from backends.maker import Maker
 from backends.metrics import PoolMetrics
+from backends.resources import USUAL, Resources
 from backends.slot import ShellSlot
 from trajectories.errors import CapacityExceeded, ConfigError, SandboxError, SandboxUnavailable
 
@@ -62,6 +63,17 @@ class _Idle:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a sandbox starts from and may use; those of one kind can stand in for each other."""
+
+    image: str | None = None
+    resources: Resources = USUAL
+
+
+DEFAULT = _Kind()
+
+
 class Pool(ToolBackend):
     """Any kind of sandbox, leased as slots."""
 
@@ -73,11 +85,11 @@ class Pool(ToolBackend):
         self._places = asyncio.Semaphore(limits.max_slots)
         self._creating = asyncio.Semaphore(limits.max_creating)
         self._next_creation = 0.0
-        self._warm: dict[str | None, deque[_Idle]] = defaultdict(deque)
-        self._filling: Counter[str | None] = Counter()
-        self._wanted: dict[str | None, int] = {None: limits.warm}
+        self._warm: dict[_Kind, deque[_Idle]] = defaultdict(deque)
+        self._filling: Counter[_Kind] = Counter()
+        self._wanted: dict[_Kind, int] = {DEFAULT: limits.warm}
         self._kept: dict[str, _Idle] = {}
-        self._leased: dict[ShellSlot, str | None] = {}
+        self._leased: dict[ShellSlot, _Kind] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._started = self._stopped = False
 
@@ -86,11 +98,11 @@ class Pool(ToolBackend):
         self._started = True
         try:
             await self._maker.check()
-            self._warm[None].append(_Idle(await self._create(None), monotonic()))
+            self._warm[DEFAULT].append(_Idle(await self._create(DEFAULT), monotonic()))
         except BaseException:
             await self.stop()
             raise
-        self._chore(self._refill(None))
+        self._chore(self._refill(DEFAULT))
         self._chore(self._discard_old())
 
     @override
@@ -100,28 +112,35 @@ class Pool(ToolBackend):
 
     @override
     def acquire(
-        self, task_id: str, *, image: str | None = None, timeout_s: float | None = None
+        self,
+        task_id: str,
+        *,
+        image: str | None = None,
+        resources: Resources = USUAL,
+        timeout_s: float | None = None,
     ) -> Acquisition:
-        return Acquisition(lambda: self._acquire(task_id, image, timeout_s), self.release)
+        kind = _Kind(image, resources)
+        return Acquisition(lambda: self._acquire(task_id, kind, timeout_s), self.release)
 
     @override
     async def release(self, slot: Slot, reset_workspace: bool = True) -> None:
         if not isinstance(slot, ShellSlot) or slot not in self._leased:
             return
-        image = self._leased.pop(slot)
-        await finish(self._give_back(slot, image, reset_workspace))
+        kind = self._leased.pop(slot)
+        await finish(self._give_back(slot, kind, reset_workspace))
 
     @override
     async def execute_batch(self, commands: Iterable[Command]) -> list[ExecutionResult | BaseException]:
         runs = (entry.slot.exec(entry.command, timeout_s=entry.timeout_s) for entry in commands)
         return await asyncio.gather(*runs, return_exceptions=True)
 
-    async def prefetch(self, image: str | None, count: int) -> None:
+    async def prefetch(self, image: str | None, count: int, resources: Resources = USUAL) -> None:
         """Keep ``count`` slots of an image warm from now on; make those that nobody is making yet."""
-        self._wanted[image] = count
-        await self._refill(image)
+        kind = _Kind(image, resources)
+        self._wanted[kind] = count
+        await self._refill(kind)
 
-    async def _acquire(self, task_id: str, image: str | None, timeout_s: float | None) -> ShellSlot:
+    async def _acquire(self, task_id: str, kind: _Kind, timeout_s: float | None) -> ShellSlot:
         limit_s = self._limits.acquire_timeout_s if timeout_s is None else timeout_s
         asked = monotonic()
         try:
@@ -129,7 +148,7 @@ class Pool(ToolBackend):
                 await self._places.acquire()
                 self.metrics.waiting.add(monotonic() - asked)
                 try:
-                    machine = await self._take(task_id, image)
+                    machine = await self._take(task_id, kind)
                 except BaseException:
                     self._places.release()
                     raise
@@ -137,23 +156,23 @@ class Pool(ToolBackend):
             busy = f"{len(self._leased)} of {self._limits.max_slots} slots are leased"
             raise CapacityExceeded(f"no slot within {limit_s:g} s; {busy}") from None
         slot = ShellSlot(task_id, machine)
-        self._leased[slot] = image
-        self._chore(self._refill(image))
+        self._leased[slot] = kind
+        self._chore(self._refill(kind))
         self.metrics.acquiring.add(monotonic() - asked)
         return slot
 
-    async def _take(self, task_id: str, image: str | None) -> Machine:
+    async def _take(self, task_id: str, kind: _Kind) -> Machine:
         self._check_open()
-        kept_or_warm = await self._take_kept(task_id) or await self._take_warm(image)
-        return kept_or_warm or await self._create(image)
+        kept_or_warm = await self._take_kept(task_id) or await self._take_warm(kind)
+        return kept_or_warm or await self._create(kind)
 
     async def _take_kept(self, task_id: str) -> Machine | None:
         idle = self._kept.pop(task_id, None)
         return None if idle is None else await self._living(idle)
 
-    async def _take_warm(self, image: str | None) -> Machine | None:
-        while self._warm[image]:
-            if machine := await self._living(self._warm[image].popleft()):
+    async def _take_warm(self, kind: _Kind) -> Machine | None:
+        while self._warm[kind]:
+            if machine := await self._living(self._warm[kind].popleft()):
                 return machine
         return None
 
@@ -169,7 +188,7 @@ class Pool(ToolBackend):
         await self._destroy(idle.machine)
         return None
 
-    async def _create(self, image: str | None) -> Machine:
+    async def _create(self, kind: _Kind) -> Machine:
         async with self._creating:
             self._check_open()
             now = monotonic()
@@ -177,7 +196,7 @@ class Pool(ToolBackend):
             self._next_creation = turn + 1 / self._limits.max_created_per_s
             await asyncio.sleep(turn - now)
             began = monotonic()
-            sandbox, warden = await self._maker.make(image)
+            sandbox, warden = await self._maker.make(kind.image, kind.resources)
             machine = Machine(sandbox, warden, self._output)
             try:
                 await machine.open()
@@ -190,7 +209,7 @@ class Pool(ToolBackend):
             self.metrics.creating.add(monotonic() - began)
             return machine
 
-    async def _give_back(self, slot: ShellSlot, image: str | None, reset_workspace: bool) -> None:
+    async def _give_back(self, slot: ShellSlot, kind: _Kind, reset_workspace: bool) -> None:
         machine = slot.expire()
         try:
             if self._stopped or machine.warden.cause is not None:
@@ -200,10 +219,10 @@ class Pool(ToolBackend):
                     await self._destroy(previous.machine)
                 self._kept[slot.task_id] = _Idle(machine, monotonic())
             elif self._limits.reuse and await self._proven_clean(machine):
-                self._warm[image].append(_Idle(machine, monotonic()))
+                self._warm[kind].append(_Idle(machine, monotonic()))
             else:
                 await self._destroy(machine)
-                self._chore(self._refill(image))
+                self._chore(self._refill(kind))
         finally:
             self._places.release()
 
@@ -229,15 +248,15 @@ class Pool(ToolBackend):
             log.error("a sandbox could not be destroyed: %s", error)
         self.metrics.destroying.add(monotonic() - began)
 
-    async def _refill(self, image: str | None) -> None:
+    async def _refill(self, kind: _Kind) -> None:
         """Make warm slots until there are as many as wanted."""
-        while len(self._warm[image]) + self._filling[image] < self._wanted.get(image, 0):
-            self._filling[image] += 1
+        while len(self._warm[kind]) + self._filling[kind] < self._wanted.get(kind, 0):
+            self._filling[kind] += 1
             try:
-                machine = await self._create(image)
+                machine = await self._create(kind)
             finally:
-                self._filling[image] -= 1
-            self._warm[image].append(_Idle(machine, monotonic()))
+                self._filling[kind] -= 1
+            self._warm[kind].append(_Idle(machine, monotonic()))
 
     async def _discard_old(self) -> None:
         max_idle_s, max_age_s = self._limits.max_idle_s, self._limits.max_age_s
@@ -255,8 +274,8 @@ class Pool(ToolBackend):
                     queue.remove(idle)
             for machine in (*aged, *(idle.machine for idle in old)):
                 await self._destroy(machine)
-            for image in list(self._warm):
-                self._chore(self._refill(image))
+            for kind in list(self._warm):
+                self._chore(self._refill(kind))
 
     def _is_old(self, idle: _Idle, now: float) -> bool:
         return now - idle.since > self._limits.max_idle_s or now - idle.machine.born > self._limits.max_age_s

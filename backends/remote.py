@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from backends.finish import finish
 from backends.link import BOOTSTRAP, STDERR, STDOUT, Link, Receive, Sandbox
+from backends.resources import Resources
 from backends.warden import Warden
 from trajectories.errors import SandboxDied, SandboxUnavailable
 
@@ -88,11 +89,12 @@ class Host(ABC):
     """Being started there, or running."""
 
     @abstractmethod
-    async def launch(self) -> Launch:
-        """Tell how a sandbox is started there.
+    async def launch(self, resources: Resources) -> Launch:
+        """Tell how a sandbox with these resources is started there.
 
         Raises:
             SandboxUnavailable: The host can't be reached, or lacks what sandboxes need.
+            ConfigError: Such resources can't be bounded there.
         """
 
     @abstractmethod
@@ -118,7 +120,9 @@ class RemoteSandbox(Sandbox):
         host.sandboxes += 1
 
     @classmethod
-    async def start(cls, host: Host, warden: Warden, timeout_s: float) -> "RemoteSandbox":
+    async def start(
+        cls, host: Host, warden: Warden, resources: Resources, timeout_s: float
+    ) -> "RemoteSandbox":
         """Start a sandbox and wait until its warden is up; it counts as the host's from the call on.
 
         Raises:
@@ -128,7 +132,7 @@ class RemoteSandbox(Sandbox):
         sandbox = cls(host, warden)
         warden.side.expect("host", sandbox._hear)
         try:
-            launch = sandbox._launch = await host.launch()
+            launch = sandbox._launch = await host.launch(resources)
             sandbox.workspace, sandbox.temporary = launch.workspace, launch.temporary
             program = f"printf '\\rhost %d\\n' $$; exec {shlex.join(launch.command)}"
             sandbox._process = await host.run(program, warden.receive, warden.mourn)

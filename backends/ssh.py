@@ -11,6 +11,7 @@ from typing_extensions import override
 from backends.link import Sandbox
 from backends.maker import Maker
 from backends.remote import RemoteSandbox
+from backends.resources import USUAL, Resources
 from backends.ssh_host import SshHost, SshLimits
 from backends.warden import Warden
 from trajectories.errors import ConfigError, SandboxUnavailable
@@ -35,7 +36,7 @@ class SshMaker(Maker):
         failures = list[SandboxUnavailable]()
         for host in self._hosts:
             try:
-                await host.launch()
+                await host.launch(USUAL)
             except SandboxUnavailable as failure:
                 log.warning("no sandboxes on %s: %s", host.address, failure)
                 failures.append(failure)
@@ -43,13 +44,13 @@ class SshMaker(Maker):
             raise failures[0]
 
     @override
-    async def make(self, image: str | None) -> tuple[Sandbox, Warden]:
+    async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
         if image is not None:
             raise ConfigError("image: the ssh backend has none; use the docker, nomad or modal backend")
         failures = list[SandboxUnavailable]()
         for host in sorted(self._hosts, key=lambda host: host.sandboxes):
             try:
-                return await self._make_on(host)
+                return await self._make_on(host, resources)
             except SandboxUnavailable as failure:
                 failures.append(failure)
         raise failures[0]
@@ -59,6 +60,6 @@ class SshMaker(Maker):
         for host in self._hosts:
             await host.close()
 
-    async def _make_on(self, host: SshHost) -> tuple[Sandbox, Warden]:
+    async def _make_on(self, host: SshHost, resources: Resources) -> tuple[Sandbox, Warden]:
         warden = Warden()
-        return await RemoteSandbox.start(host, warden, self._limits.start_timeout_s), warden
+        return await RemoteSandbox.start(host, warden, resources, self._limits.start_timeout_s), warden

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from backends.bubblewrap import SandboxLimits
+from backends.bubblewrap import HostFacts, SandboxLimits
 from backends.finish import finish
 from backends.host_facts import bubblewrap_launch, look
 from backends.link import Receive, record
 from backends.remote import COMMAND, Host, Launch, Lost
+from backends.resources import Resources
 from backends.ssh_process import SshProcess
 from trajectories.errors import ConfigError, SandboxUnavailable
 
@@ -108,7 +109,7 @@ class SshHost(Host):
         self._limits = limits
         self._connections: list[_Connection] = []
         self._connecting = asyncio.Lock()
-        self._launch: Launch | None = None
+        self._facts: HostFacts | None = None
 
     @override
     async def run(self, program: str, receive: Receive, lost: Lost) -> SshProcess:
@@ -126,11 +127,11 @@ class SshHost(Host):
                 raise SandboxUnavailable(f"{self.address} opens no session: {error}") from error
 
     @override
-    async def launch(self) -> Launch:
-        if self._launch is None:
-            facts = await look(self, self._limits.start_timeout_s)
-            self._launch = bubblewrap_launch(self._limits, facts)
-        return self._launch
+    async def launch(self, resources: Resources) -> Launch:
+        limits = resources.applied_to(self._limits)
+        if self._facts is None:
+            self._facts = await look(self, limits.start_timeout_s)
+        return bubblewrap_launch(limits, self._facts)
 
     async def close(self) -> None:
         """End the connections."""

@@ -13,6 +13,7 @@ from typing import ClassVar
 from pydantic import BaseModel
 
 from backends.base import Slot, ToolBackend
+from backends.resources import Resources
 from environments.agent_loop import Limits, Transcript
 from environments.config import EnvConfig
 from environments.estimates import Estimate, mean_over_groups, pass_at_k
@@ -96,6 +97,10 @@ class BaseAgentEnv(ABC):
     def image(self, item: TaskItem) -> str | None:
         """Return what the item's sandbox starts from: its ``image``, or None for the backend's default."""
         return item.get("image")
+
+    def resources(self, item: TaskItem) -> Resources:
+        """Return what the item's sandbox may use: its ``resources``, where they are not the backend's own."""
+        return Resources(**(item.get("resources") or {}))
 
     async def setup_workspace(self, item: TaskItem, slot: Slot) -> None:
         """Prepare the sandbox before the agent's first command; by default with the item's ``files``."""

@@ -8,6 +8,7 @@ from typing import Any
 import jsonlines
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from backends.resources import Resources
 from trajectories.errors import ConfigError
 
 TaskItem = dict[str, Any]
@@ -19,6 +20,10 @@ class PromptItem(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     prompt: str
+    image: str | None = None
+    """What the item's sandbox starts from."""
+    resources: Resources | None = None
+    """What the item's sandbox may use."""
 
 
 def load_items(dataset: str, split: str, item_model: type[BaseModel]) -> list[TaskItem]:

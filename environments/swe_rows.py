@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
+from backends.resources import Resources
 from environments.items import TaskItem
 from environments.pytest_verdict import file_of_test
 from trajectories.errors import ConfigError
@@ -50,6 +51,8 @@ class SweItem(BaseModel):
     """Path to content of the whole repository."""
     image: str | None = None
     """Image or rootfs that holds the repository as its workspace."""
+    resources: Resources | None = None
+    """What the task's sandbox may use."""
     import_paths: list[str] = Field(default_factory=list)
     """Folders beside the root that tests import from."""
 

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 
 from backends.base import Slot, ToolBackend
+from backends.resources import USUAL, Resources
 from trajectories.errors import LeaseExpired, SandboxError
 
 SetUp = Callable[[Slot], Awaitable[None]]
@@ -22,15 +23,24 @@ class Workspace:
         task_id: Whom it is for.
         set_up: Prepares it.
         image: What it starts from; None is the backend's default.
+        resources: What it may use.
     """
 
-    def __init__(self, backend: ToolBackend, task_id: str, set_up: SetUp, image: str | None = None):
+    def __init__(
+        self,
+        backend: ToolBackend,
+        task_id: str,
+        set_up: SetUp,
+        image: str | None = None,
+        resources: Resources = USUAL,
+    ):
         self.setup_s = 0.0
         """Wall time of starting and setting up the sandbox."""
         self._backend = backend
         self._task_id = task_id
         self._set_up = set_up
         self._image = image
+        self._resources = resources
         self._slot: Slot | None = None
         self._released = False
         self._lock = asyncio.Lock()
@@ -47,7 +57,7 @@ class Workspace:
                 raise LeaseExpired(f"the workspace of {self._task_id} was used after its release")
             if self._slot is None:
                 started = time.perf_counter()
-                lease = self._backend.acquire(self._task_id, image=self._image)
+                lease = self._backend.acquire(self._task_id, image=self._image, resources=self._resources)
                 slot = await self._stack.enter_async_context(lease)
                 try:
                     await self._set_up(slot)
@@ -64,7 +74,8 @@ class Workspace:
 
     def another(self, purpose: str, set_up: SetUp) -> "Workspace":
         """Return a workspace of its own for the same task, in a sandbox that nobody has used."""
-        return Workspace(self._backend, f"{self._task_id}/{purpose}", set_up, self._image)
+        name = f"{self._task_id}/{purpose}"
+        return Workspace(self._backend, name, set_up, self._image, self._resources)
 
     async def __aenter__(self) -> "Workspace":
         return self

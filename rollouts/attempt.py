@@ -37,7 +37,11 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
     prompt = env.prompt(spec.item)
     transcript = Transcript(list(prompt.messages))
     workspace = Workspace(
-        world.backend, key, partial(env.setup_workspace, spec.item), image=env.image(spec.item)
+        world.backend,
+        key,
+        partial(env.setup_workspace, spec.item),
+        image=env.image(spec.item),
+        resources=env.resources(spec.item),
     )
     toolsets = env.toolsets_of(spec.group_id)
     toolbox = Toolbox(

@@ -9,6 +9,8 @@ import pytest
 
 from backends import create_backend
 from backends.local import LocalLimits, LocalMaker
+from backends.pool import DEFAULT
+from backends.resources import USUAL
 from tests.backends.host_processes import processes_with, until
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
 
@@ -73,8 +75,8 @@ async def test_nothing_outlives_a_killed_harness():
 
 async def test_a_dead_warm_sandbox_is_never_handed_out():
     async with create_backend("local", warm=1) as backend:
-        await until(lambda: backend._warm[None])
-        machine = backend._warm[None][0].machine
+        await until(lambda: backend._warm[DEFAULT])
+        machine = backend._warm[DEFAULT][0].machine
         machine.sandbox._process.kill()
         await until(lambda: machine.warden.cause)
         async with backend.acquire("a") as slot:
@@ -86,7 +88,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing():
     before = descriptors()
     maker = LocalMaker(LocalLimits())
     for delay_s in (0, 0.005, 0.02):
-        making = asyncio.create_task(maker.make(None))
+        making = asyncio.create_task(maker.make(None, USUAL))
         await asyncio.sleep(delay_s)
         making.cancel()
         (ending,) = await asyncio.gather(making, return_exceptions=True)

@@ -6,7 +6,8 @@ import pytest
 
 from backends.local import LocalLimits, LocalMaker
 from backends.machine import OutputLimits
-from backends.pool import Pool, PoolLimits
+from backends.pool import DEFAULT, Pool, PoolLimits, _Kind
+from backends.resources import Resources
 from trajectories.errors import CapacityExceeded, SandboxDied, SandboxUnavailable
 
 
@@ -21,7 +22,7 @@ class Maker(LocalMaker):
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def make(self, image):
+    async def make(self, image, resources):
         self.making += 1
         self.begun.append(monotonic())
         self.most = max(self.most, self.making)
@@ -30,7 +31,7 @@ class Maker(LocalMaker):
             if self.failure:
                 raise self.failure
             self.made += 1
-            return await super().make(None)
+            return await super().make(None, resources)
         finally:
             self.making -= 1
 
@@ -78,7 +79,7 @@ async def test_a_saturated_pool_with_a_cancelled_waiter_does_not_deadlock():
     maker = Maker()
     async with pool_of(maker, max_slots=1) as pool:
         holder = await pool.acquire("holder")
-        waiter = asyncio.create_task(pool._acquire("waiter", None, None))
+        waiter = asyncio.create_task(pool._acquire("waiter", DEFAULT, None))
         await asyncio.sleep(0)
         with pytest.raises(CapacityExceeded, match=r"no slot within 0\.05 s; 1 of 1 slots are leased"):
             await pool.acquire("late", timeout_s=0.05)
@@ -93,7 +94,7 @@ async def test_a_caller_cancelled_while_its_sandbox_is_made_gives_its_place_back
     async with pool_of(maker, max_slots=1) as pool:
         await pool.release(await pool.acquire("uses the first"))
         maker.gate.clear()
-        caller = asyncio.create_task(pool._acquire("a", None, None))
+        caller = asyncio.create_task(pool._acquire("a", DEFAULT, None))
         await until(lambda: maker.making)
         caller.cancel()
         await asyncio.wait({caller})
@@ -104,9 +105,9 @@ async def test_a_caller_cancelled_while_its_sandbox_is_made_gives_its_place_back
 async def test_warm_slots_are_made_ahead_and_replaced():
     maker = Maker()
     async with pool_of(maker, warm=2) as pool:
-        await until(lambda: len(pool._warm[None]) == 2)
+        await until(lambda: len(pool._warm[DEFAULT]) == 2)
         async with pool.acquire("a"):
-            await until(lambda: len(pool._warm[None]) == 2)
+            await until(lambda: len(pool._warm[DEFAULT]) == 2)
             assert maker.made == 3
         assert pool.metrics.creating.count == 3
 
@@ -120,6 +121,17 @@ async def test_prefetching_makes_slots_of_an_image_ready():
         assert (len(pool._leased), maker.made - made <= 2) == (2, True)
 
 
+async def test_a_warm_slot_serves_only_those_who_want_what_it_may_use():
+    maker = Maker()
+    async with pool_of(maker) as pool:
+        small = Resources(disk_mb=8)
+        await pool.prefetch(None, 1, small)
+        made = maker.made
+        await pool.acquire("a", resources=Resources(disk_mb=9))
+        assert maker.made == made + 1
+        assert len(pool._warm[_Kind(None, small)]) == 1
+
+
 async def test_idle_sandboxes_are_discarded():
     async with pool_of(Maker(), max_idle_s=0.2) as pool:
         slot = await pool.acquire("a")
@@ -131,8 +143,8 @@ async def test_idle_sandboxes_are_discarded():
 
 async def test_no_sandbox_outlives_its_greatest_age_leased_or_not():
     async with pool_of(Maker(), warm=1, max_age_s=0.4, max_slots=1) as pool:
-        first = pool._warm[None][0].machine
-        await until(lambda: first not in [idle.machine for idle in pool._warm[None]])
+        first = pool._warm[DEFAULT][0].machine
+        await until(lambda: first not in [idle.machine for idle in pool._warm[DEFAULT]])
         async with pool.acquire("a") as slot:
             with pytest.raises(SandboxDied, match="max_age_s"):
                 await slot.exec("sleep 600")
@@ -145,7 +157,7 @@ async def test_stopping_while_sandboxes_are_made_ends_them_all():
     pool = pool_of(maker, warm=3)
     await pool.start()
     maker.gate.clear()
-    callers = [asyncio.create_task(pool._acquire(str(n), None, None)) for n in range(3)]
+    callers = [asyncio.create_task(pool._acquire(str(n), DEFAULT, None)) for n in range(3)]
     await until(lambda: maker.making)
     stopping = asyncio.create_task(pool.stop())
     await asyncio.sleep(0)

@@ -30,8 +30,8 @@ class Shared(Maker):
     async def check(self):
         await self._maker.check()
 
-    async def make(self, image):
-        return await self._maker.make(image)
+    async def make(self, image, resources):
+        return await self._maker.make(image, resources)
 
 
 async def conforms(check, maker):

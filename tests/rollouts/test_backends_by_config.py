@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import sys
 
 import pytest
 
+from environments.swe_env import SweEnv, SweEnvConfig
 from environments.terminal_env import TerminalEnv, TerminalEnvConfig
 from inference.scripted import ScriptedClient
 from rollouts import runner as runner_module
@@ -19,6 +21,7 @@ from tests.backends.modal_server import modal_server
 from tests.backends.network import network_to
 from tests.backends.nomad_server import nomad_server
 from tests.backends.sshd import USER, sshd_with
+from tests.environments.test_swe_env import applying
 from trajectories.messages import Message, ToolCall
 
 KINDS = [
@@ -51,8 +54,8 @@ async def sandbox(request, monkeypatch):
                 yield SandboxConfig(backend="modal")
 
 
-async def roll_out(config, items, script, path):
-    env = TerminalEnv(TerminalEnvConfig())
+async def roll_out(config, items, script, path, env=None):
+    env = env or TerminalEnv(TerminalEnvConfig())
     todo = iter(items)
 
     async def next_item():
@@ -105,6 +108,38 @@ async def test_a_task_can_name_its_image(sandbox, tmp_path):
     items = [{**item, "id": "with", "image": "lachesis-slots"}, {**item, "id": "without"}]
     kept = await roll_out(sandbox, items, solving(items), tmp_path / "t.jsonl")
     assert {t.item_key: t.reward for t in kept} == {"with": 1.0, "without": 0.0}
+
+
+@pytest.mark.parametrize("sandbox", KINDS, indirect=True)
+async def test_a_task_can_name_what_its_sandbox_may_use(sandbox, tmp_path):
+    disk = {"prompt": "Go.", "checks": ["(($(df -m --output=size . | tail -1) <= 48))"], "solution": "true"}
+    memory = {"prompt": "Go.", "checks": ["(($(ulimit -d) == 524288))"], "solution": "true"}
+    item, bound = (memory, {"memory_mb": 512}) if sandbox.backend == "modal" else (disk, {"disk_mb": 48})
+    items = [{**item, "id": "with", "resources": bound}, {**item, "id": "without"}]
+    kept = await roll_out(sandbox, items, solving(items), tmp_path / "t.jsonl")
+    assert {t.item_key: (t.reward, t.error) for t in kept} == {"with": (1.0, None), "without": (0.0, None)}
+
+
+@pytest.mark.parametrize("sandbox", KINDS, indirect=True)
+async def test_repository_tasks_run_on_every_backend(sandbox, tmp_path):
+    """Local sandboxes alone need to be told of a Python with pytest; elsewhere the system has one."""
+    if sandbox.backend == "local":
+        sandbox = SandboxConfig(options={"python": sys.prefix})
+    env = SweEnv(SweEnvConfig())
+    await env.setup()
+    items = [item for item in env.items if item["id"] in ("durations", "intervals")]
+
+    def say(messages, tools):
+        if messages[-1].role == "tool":
+            return Message.assistant("Done.")
+        (item,) = (item for item in items if item["problem_statement"] in messages[-1].content)
+        return terminal(applying(item["patch"])) if item["id"] == "durations" else terminal("true")
+
+    kept = await roll_out(sandbox, items, say, tmp_path / "t.jsonl", env)
+    assert {t.item_key: (t.reward, t.error) for t in kept} == {
+        "durations": (1.0, None),
+        "intervals": (0.0, None),
+    }
 
 
 async def test_a_network_cut_mid_command_is_retried_elsewhere_and_never_seen(monkeypatch, tmp_path):
