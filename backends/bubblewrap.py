@@ -120,6 +120,7 @@ def launch_command(
     owner = str(SANDBOX_UID if host.root else 0)
     gain = [] if host.root else ["--user", "--map-root-user"]
     return [
+        *("env", "--default-signal"),  # a shell cannot take back that it was started with signals ignored
         *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
         "--mount-proc",  # in a container parts of /proc are covered, and then bubblewrap may mount no other
         *("sh", "-c", source("launch.sh"), "launch", storage, owner),
@@ -166,8 +167,6 @@ def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for name in ("passwd", "group", "hosts"):
         arguments += ["--ro-bind", f"/sys/{name}", f"/etc/{name}"]
-    for index, path in enumerate(host.passed):
-        arguments += ["--ro-bind", f"/sys/host{index}", path]
     arguments += ["--size", str(16 * 2**20), "--tmpfs", "/run/lachesis"]
     for folder, target in (
         ("tmp", "/tmp"),
@@ -188,6 +187,8 @@ def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
         ]
     for path in ("/tmp", "/dev/shm"):
         arguments += ["--chmod", "1777", path]
+    for index, path in enumerate(host.passed):  # after /tmp, which may hold them
+        arguments += ["--ro-bind", f"/sys/host{index}", path]
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/run", "--remount-ro", "/"]
 
 

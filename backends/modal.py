@@ -38,7 +38,16 @@ class ModalHost(Host):
         user = f"--reuid={limits.user} --regid={limits.user} --clear-groups"
         return Launch(
             [
-                *("unshare", "--mount", "--mount-proc", "--pid", "--fork", "--kill-child"),
+                *(
+                    "env",
+                    "--default-signal",
+                    "unshare",
+                    "--mount",
+                    "--mount-proc",
+                    "--pid",
+                    "--fork",
+                    "--kill-child",
+                ),
                 *("bash", "--noprofile", "--norc", "-c", source("enclose.sh"), "enclose"),
                 *(limits.workspace, str(limits.user)),
                 *("bash", "--noprofile", "--norc", "-c", BOOTSTRAP, "sandbox"),

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from backends.fake import FakeBackend
 from environments.agent_loop import Transcript
 from environments.base import BaseAgentEnv
 from environments.config import EnvConfig
@@ -13,7 +14,6 @@ from environments.tool_use import calls_succeed, calls_well_formed, tool_use
 from inference.scripted import ScriptedClient
 from rollouts.attempt import World, attempt_rollout
 from rollouts.specs import RolloutSpec
-from tests.builders import NoSandbox
 from trajectories.errors import RewardError, SandboxDied
 from trajectories.messages import Message, ParseError
 from trajectories.turn import SamplingParams, ToolExecution, Turn
@@ -149,7 +149,7 @@ async def test_turn_rewards_and_parts_land_in_the_trajectory():
             return await self.reward(item, result, ctx)
 
     spec = RolloutSpec("r/i/0", "r/i", {}, "i", 0, 1)
-    world = World(Env(EnvConfig()), ScriptedClient([Message.assistant("done")]), NoSandbox(), "hash")
+    world = World(Env(EnvConfig()), ScriptedClient([Message.assistant("done")]), FakeBackend(), "hash")
     trajectory = await attempt_rollout(spec, 1, world)
     assert (trajectory.reward, trajectory.reward_parts, trajectory.turn_rewards) == (
         0.5,

@@ -36,7 +36,7 @@ def test_rendering_equals_that_of_transformers(family):
         tools=[TOOL],
         chat_template=loaded.template.source,
         add_generation_prompt=True,
-        **family.variables,
+        **loaded.template._variables,
     )
     ours = loaded.template.render(told, [TOOL], now=datetime.now())
     assert ours == (rendered[0] if isinstance(rendered, list) else rendered)

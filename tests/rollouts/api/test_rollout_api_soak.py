@@ -16,9 +16,9 @@ async def script(module: str, *flags: str) -> str:
 
 @pytest.mark.xdist_group("soak")
 async def test_no_group_is_lost_or_trained_again_unmarked_when_any_part_is_killed():
-    report = json.loads(await script("scripts.soak_rollout_api", "--groups", "40", "--kill-every", "1.5"))
+    report = json.loads(await script("scripts.soak_rollout_api", "--groups", "150", "--kill-every", "0.8"))
     assert sum(report["kills"].values()) > 0
-    assert report["trained_once"] + report["trained_again_marked"] == 40
+    assert report["trained_once"] + report["trained_again_marked"] == 150
     wrong = ("lost", "invented", "trained_again_unmarked", "trained_after_ack")
     assert not any(report[name] for name in wrong)
 
