@@ -30,7 +30,7 @@ echo $! >"$folder/group"
 READ = """
 folder={folder}
 [[ -e $folder/group ]] || exit 9
-[[ -e $folder/code ]] || timeout {wait_s:.3f} tail --pid="$(<"$folder/group")" -s 0.05 -f /dev/null
+[[ -s $folder/code ]] || timeout {wait_s:.3f} tail --pid="$(<"$folder/group")" -s 0.05 -f /dev/null
 cat "$folder/code" >&2 2>/dev/null
 tail -c +{position} "$folder/out"
 """

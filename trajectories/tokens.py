@@ -103,6 +103,7 @@ class TokenPrefix(Sequence[int]):
                 return self._base[place + self._base_length]
             return self._buffer.ids[place]
         start, stop, step = index.indices(self._length)
+        stop = max(start, stop) if step > 0 else stop  # an empty slice must not count from the buffer's end
         if step > 0 and start >= self._base_length:
             return self._buffer.ids[start - self._base_length : stop - self._base_length : step]
         if step > 0 and stop <= self._base_length and self._base is not None:

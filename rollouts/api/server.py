@@ -35,17 +35,22 @@ async def running_server(config: ServerConfig) -> AsyncIterator[str]:
         runner = web.AppRunner(app, shutdown_timeout=DRAIN_S, access_log=None)
         await runner.setup()
         try:
-            await web.TCPSite(runner, config.host, config.port).start()
+            await _listen(runner, config)
             host = f"[{config.host}]" if ":" in config.host else config.host
             yield f"http://{host}:{runner.addresses[0][1]}"
-        except OSError as error:
-            raise ConfigError(
-                f"host, port: cannot listen on {config.host}:{config.port}: {error.strerror}"
-            ) from error
         finally:
             await runner.cleanup()
     finally:
         await service.close()
+
+
+async def _listen(runner: web.AppRunner, config: ServerConfig) -> None:
+    try:
+        await web.TCPSite(runner, config.host, config.port).start()
+    except OSError as error:
+        raise ConfigError(
+            f"host, port: cannot listen on {config.host}:{config.port}: {error.strerror}"
+        ) from error
 
 
 def make_app(service: Service, config: ServerConfig, token: str | None) -> web.Application:

@@ -1,7 +1,5 @@
 """Turns to rows: every sampled token once, on exactly the prefix it was sampled from."""
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,10 +114,10 @@ def test_every_sampled_token_is_trained_once_on_the_prefix_it_was_sampled_from(t
 
 @given(rollouts())
 def test_rows_break_only_where_the_prefix_does(turns):
-    breaks = [
-        index
-        for index, (last, this) in enumerate(pairwise(turns), start=1)
-        if [*last.prompt_ids, *last.output_ids]
-        != list(this.prompt_ids)[: len(last.prompt_ids) + len(last.output_ids)]
-    ]
-    assert len(token_rows(turns)) == (1 + len(breaks) if turns else 0)
+    rows = []
+    for turn in turns:
+        prompt = list(turn.prompt_ids)
+        known = [place for place, ids in enumerate(rows) if prompt[: len(ids)] == ids]
+        place = known[-1] if known else len(rows)
+        rows[place : place + 1] = [[*prompt, *turn.output_ids]]
+    assert [row.token_ids for row in token_rows(turns)] == rows

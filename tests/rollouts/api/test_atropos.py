@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -67,12 +66,13 @@ async def trainer(url: str):
         yield http
 
 
-async def next_batch(http: aiohttp.ClientSession):
-    while True:
+async def next_batch(http: aiohttp.ClientSession, alive=lambda: True):
+    while alive():
         async with http.get("/batch") as response:
             if batch := (await response.json())["batch"]:
                 return batch
         await asyncio.sleep(0.1)
+    raise AssertionError("the environment ended")
 
 
 async def test_atropos_own_environment_client_feeds_a_trainer_through_our_server(
@@ -80,16 +80,16 @@ async def test_atropos_own_environment_client_feeds_a_trainer_through_our_server
 ):
     async with running_server(config_in(tmp_path)) as url, trainer(url) as http:
         environment = await asyncio.create_subprocess_exec(
-            *(atropos_python, str(HERE / "atropos_env.py"), url, str(model_folder), "100"),
-            stderr=asyncio.subprocess.PIPE,
+            *(atropos_python, str(HERE / "atropos_env.py"), url, str(model_folder), "100")
         )
         try:
-            batches = [await next_batch(http) for _ in range(3)]
+            batches = [await next_batch(http, lambda: environment.returncode is None) for _ in range(3)]
             async with http.get("/status") as response:
                 assert (await response.json())["current_step"] == 3
         finally:
-            environment.send_signal(signal.SIGKILL)
-            await environment.communicate()
+            if environment.returncode is None:
+                environment.kill()
+            await environment.wait()
     groups = [group for batch in batches for group in batch]
     assert [len(batch) for batch in batches] == [2, 2, 2]
     assert sorted(group["tokens"][0][2] for group in groups) == [1, 2, 3, 4, 5, 6]
