@@ -158,7 +158,8 @@ def spec(task: int, repetition: int) -> RolloutSpec:
 async def whole_rollouts(client: ModelClient, case: "Case", result: str) -> None:
     """Make the rollouts of a case and keep their records."""
     env = BenchEnv(EnvConfig(max_turns=case.turns, sampling=SamplingConfig(max_tokens=64)))
-    env.tools_of = lambda toolsets: [looking(result)]
+    tools = [looking(result)]
+    env.tools_of = lambda toolsets: tools
     specs = [spec(*divmod(index, GROUP_SIZE)) for index in range(case.rollouts)]
     world = World(env, client, create_backend("local"), "bench")
     with tempfile.TemporaryDirectory() as folder, TrajectoryStore(Path(folder) / "t.jsonl") as store:
