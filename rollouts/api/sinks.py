@@ -1,10 +1,14 @@
 """Where an environment's groups go: one contract over the native wire and Atropos'."""
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Protocol, TypeVar
 
 from rollouts.api.client import ApiError, RolloutClient
 from rollouts.api.scored_group import ScoredGroup
 from rollouts.api.wire import Orders
+
+T = TypeVar("T")
 
 
 class Sink(Protocol):
@@ -46,24 +50,26 @@ class NativeSink:
 
     async def orders(self, in_flight: int) -> Orders:
         """Send a heartbeat."""
-        try:
-            return await self._client.heartbeat(await self._registered(), in_flight)
-        except ApiError as error:
-            self._forget_if_unknown(error)
-            return await self._client.heartbeat(await self._registered(), in_flight)
+        return await self._as_registered(lambda env_id: self._client.heartbeat(env_id, in_flight))
 
     async def push(self, group: ScoredGroup) -> None:
-        """Push; a server that lost its registrations gets a new one."""
-        try:
-            await self._client.push(await self._registered(), group)
-        except ApiError as error:
-            self._forget_if_unknown(error)
-            await self._client.push(await self._registered(), group)
+        """Push."""
+        await self._as_registered(lambda env_id: self._client.push(env_id, group))
 
     async def leave(self) -> None:
         """Deregister."""
         if self._env_id is not None:
             await self._client.leave(self._env_id)
+
+    async def _as_registered(self, call: Callable[[int], Awaitable[T]]) -> T:
+        """Call under our id; a server that lost its registrations gives a new one."""
+        try:
+            return await call(await self._registered())
+        except ApiError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            self._env_id = None
+            return await call(await self._registered())
 
     async def _registered(self) -> int:
         if self._env_id is None:
@@ -76,8 +82,3 @@ class NativeSink:
             )
             self._env_id = answer.env_id
         return self._env_id
-
-    def _forget_if_unknown(self, error: ApiError) -> None:
-        if error.status != 404:
-            raise error
-        self._env_id = None
