@@ -17,7 +17,7 @@ from rollouts.attempt import World
 from rollouts.runner import RunLimits, Runner
 from rollouts.specs import RolloutSpec
 from rollouts.store import TrajectoryStore
-from tests.environments.rolling import acting, roll_out, sandboxes
+from tests.environments.rolling import acting, roll_out
 from trajectories.errors import ConfigError, SandboxDied
 
 
@@ -40,18 +40,6 @@ class Looking(CleanRoomEnv):
 
 
 ITEM = {"id": "item", "prompt": "go", "files": {"given.txt": "given\n", "sub/other.txt": "other\n"}}
-
-
-@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
-async def backend(request):
-    async with sandboxes(request.param) as backend:
-        yield backend
-
-
-@pytest.fixture
-async def local():
-    async with sandboxes("local") as backend:
-        yield backend
 
 
 async def test_what_the_agent_made_changed_and_deleted_is_so_in_the_room(backend):

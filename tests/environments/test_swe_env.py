@@ -22,18 +22,6 @@ def applying(patch):
     return f"git apply --whitespace=nowarn - <<'END_OF_PATCH'\n{patch}END_OF_PATCH"
 
 
-@pytest.fixture(params=["local", pytest.param("docker", marks=pytest.mark.docker)])
-async def backend(request):
-    async with sandboxes(request.param) as backend:
-        yield backend
-
-
-@pytest.fixture
-async def local():
-    async with sandboxes("local") as backend:
-        yield backend
-
-
 @pytest.mark.parametrize("name", TASKS)
 async def test_every_task_is_solved_by_its_solution_and_by_nothing_less(name, local):
     task, env = TASKS[name], SweEnv(SweEnvConfig())
