@@ -1,15 +1,14 @@
 """`evaluate`: the evaluation items, with the environment's estimates and their confidence intervals."""
 
-import msgspec
 from rich.console import Console
 from rich.table import Table
 
 from environments.base import BaseAgentEnv
 from environments.estimates import Estimate
-from environments.items import TaskItem
 from rollouts.config import Settings
+from rollouts.held_out import held_out_plan
+from rollouts.report import write_report
 from rollouts.run import open_run
-from rollouts.specs import plan_groups
 from rollouts.summary import Summary
 
 
@@ -18,18 +17,12 @@ async def evaluate(env_class: type[BaseAgentEnv], settings: Settings, console: C
     env = env_class(settings.env)
     name = f"{settings.run.name or env.name}-evaluation"
     async with open_run(env, settings, name) as run:
-        items = (env.eval_items or env.items)[: settings.run.groups]
-        drawn = iter(items)
-
-        async def next_item() -> TaskItem:
-            return next(drawn)
-
-        plan = await plan_groups(name, len(items), settings.env.group_size, settings.env.seed, next_item)
+        plan = held_out_plan(env, name, settings.run.groups)
         await run.roll_out(plan, console)
-        groups = list(run.groups(plan))
+        groups = [run.store.group(spec) for spec in plan]
         estimates = await env.evaluate(groups)
         report = run.folder.path / "evaluation.json"
-        report.write_bytes(msgspec.json.format(msgspec.json.encode(estimates)) + b"\n")
+        write_report(report, estimates)
         summary = Summary()
         for group in groups:
             summary.add(group)

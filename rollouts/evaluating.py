@@ -9,14 +9,12 @@ import asyncio
 import logging
 from dataclasses import replace
 
-import msgspec
-
 from environments.base import BaseAgentEnv
 from environments.estimates import Estimate
-from environments.items import TaskItem
+from rollouts.held_out import held_out_plan
+from rollouts.report import write_report
 from rollouts.run import Run
 from rollouts.runner import RunFailed, Runner
-from rollouts.specs import plan_groups
 from rollouts.store import TrajectoryStore
 
 logger = logging.getLogger(__name__)
@@ -32,7 +30,7 @@ class EvaluationSchedule:
         self._run = run
         self._store = store
         self._every = every
-        self._items = (env.eval_items or env.items)[:max_items]
+        self._max_items = max_items
         self._last: int | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -58,13 +56,7 @@ class EvaluationSchedule:
 
     async def _evaluate(self, version: int) -> None:
         run, name = self._run, f"{self._run.folder.name}-evaluation-{version}"
-        drawn = iter(self._items)
-
-        async def next_item() -> TaskItem:
-            return next(drawn)
-
-        config = run.settings.env
-        plan = await plan_groups(name, len(self._items), config.group_size, config.seed, next_item)
+        plan = held_out_plan(self._env, name, self._max_items)
         slots = evaluation_slots(run.settings.run.max_concurrent)
         limits = replace(run.settings.run.limits, max_concurrent=slots)
         specs = [spec for group in plan for spec in group.rollouts]
@@ -74,9 +66,9 @@ class EvaluationSchedule:
             logger.warning("evaluation of version %d: %s", version, error)
             self.latest = f"version {version}: failed"
             return
-        estimates = await self._env.evaluate(list(replace(run, store=self._store).groups(plan)))
+        estimates = await self._env.evaluate([self._store.group(spec) for spec in plan])
         report = run.folder.path / f"evaluation-{version}.json"
-        report.write_bytes(msgspec.json.format(msgspec.json.encode(estimates)) + b"\n")
+        write_report(report, estimates)
         self.latest = f"version {version}: {_shown(estimates)}"
 
 

@@ -34,7 +34,7 @@ async def process(env_class: type[BaseAgentEnv], settings: Settings, console: Co
         summary = Summary()
         best: Trajectory | None = None
         with _sharegpt_file(run.folder.sharegpt) as rows:
-            for group in run.groups(plan):
+            for group in map(run.store.group, plan):
                 summary.add(group)
                 candidates = [best, *group.trajectories] if best else group.trajectories
                 best = max(candidates, key=_worth_showing, default=None)

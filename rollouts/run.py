@@ -1,6 +1,6 @@
 """A run from its settings: the folder is claimed, the world opened, a plan of groups rolled out."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -15,7 +15,6 @@ from rollouts.run_folder import RunFolder
 from rollouts.runner import Runner
 from rollouts.specs import GroupSpec
 from rollouts.store import TrajectoryStore
-from trajectories.trajectory import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +36,6 @@ class Run:
         done = sum(self.store.finished(spec.trajectory_id) for spec in specs)
         with RunProgress(console, self.folder.name, len(specs), done) as progress:
             await Runner(self.world, self.store, self.settings.run.limits, progress.finished).run(specs)
-
-    def groups(self, plan: list[GroupSpec]) -> Iterator[Group]:
-        """Read the plan's groups back from the store, one at a time."""
-        for group in plan:
-            records = (self.store.read(spec.trajectory_id) for spec in group.rollouts)
-            trajectories = [record for record in records if record is not None]
-            yield Group(group.group_id, group.item_key, len(group.rollouts), trajectories)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 from environments.items import TaskItem, item_key
@@ -29,33 +29,50 @@ class GroupSpec:
     rollouts: list[RolloutSpec]
 
 
+class _Names:
+    """Names the groups of a run.
+
+    Ids are made of run, item and repetition, never of positions: when items are added, removed or come in
+    another order, finished rollouts are still recognised.
+    """
+
+    def __init__(self, run: str, group_size: int, seed: int):
+        self._run = run
+        self._group_size = group_size
+        self._seed = seed
+        self._seen: Counter[str] = Counter()
+
+    def of(self, item: TaskItem) -> GroupSpec:
+        key = item_key(item)
+        self._seen[key] += 1
+        group_id = f"{self._run}/{key}" if self._seen[key] == 1 else f"{self._run}/{key}#{self._seen[key]}"
+        rollouts = [
+            RolloutSpec(f"{group_id}/{index}", group_id, item, key, index, _seed(self._seed, group_id, index))
+            for index in range(self._group_size)
+        ]
+        return GroupSpec(group_id, key, rollouts)
+
+
+def plan_items(run: str, items: Iterable[TaskItem], group_size: int, seed: int) -> list[GroupSpec]:
+    """Name the rollouts of items that are at hand."""
+    names = _Names(run, group_size, seed)
+    return [names.of(item) for item in items]
+
+
 async def plan_groups(
     run: str, groups: int, group_size: int, seed: int, next_item: Callable[[], Awaitable[TaskItem]]
 ) -> list[GroupSpec]:
     """Draw ``groups`` items and name their rollouts."""
-    endless = endless_plan(run, group_size, seed, next_item)
-    return [await anext(endless) for _ in range(groups)]
+    return plan_items(run, [await next_item() for _ in range(groups)], group_size, seed)
 
 
 async def endless_plan(
     run: str, group_size: int, seed: int, next_item: Callable[[], Awaitable[TaskItem]]
 ) -> AsyncIterator[GroupSpec]:
-    """Draw items and name their rollouts, for as long as groups are wanted.
-
-    Ids are made of run, item and repetition, never of positions: when items are added, removed or come in
-    another order, finished rollouts are still recognised.
-    """
-    seen: Counter[str] = Counter()
+    """Draw items and name their rollouts, for as long as groups are wanted."""
+    names = _Names(run, group_size, seed)
     while True:
-        item = await next_item()
-        key = item_key(item)
-        seen[key] += 1
-        group_id = f"{run}/{key}" if seen[key] == 1 else f"{run}/{key}#{seen[key]}"
-        rollouts = [
-            RolloutSpec(f"{group_id}/{index}", group_id, item, key, index, _seed(seed, group_id, index))
-            for index in range(group_size)
-        ]
-        yield GroupSpec(group_id, key, rollouts)
+        yield names.of(await next_item())
 
 
 def _seed(seed: int, group_id: str, repetition: int) -> int:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from rollouts.specs import GroupSpec
 from trajectories import record
 from trajectories.errors import ConfigError
-from trajectories.trajectory import Trajectory
+from trajectories.trajectory import Group, Trajectory
 
 
 class TrajectoryStore:
@@ -81,6 +82,12 @@ class TrajectoryStore:
             return None
         start, length = self._latest[trajectory_id]
         return record.loads(os.pread(self._file, length, start))
+
+    def group(self, spec: GroupSpec) -> Group:
+        """Return the rollouts of a group that are kept so far, of as many as it asks for."""
+        records = (self.read(rollout.trajectory_id) for rollout in spec.rollouts)
+        kept = [record for record in records if record is not None]
+        return Group(spec.group_id, spec.item_key, len(spec.rollouts), kept)
 
     def __iter__(self) -> Iterator[Trajectory]:
         """Yield the latest record of every rollout, in order of their first writing."""

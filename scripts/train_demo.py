@@ -12,10 +12,7 @@ import argparse
 import asyncio
 import json
 from contextlib import AsyncExitStack
-from dataclasses import asdict
 from pathlib import Path
-
-import msgspec
 
 from environments.estimates import Estimate
 from environments.terminal_env import TerminalEnv, TerminalEnvConfig
@@ -24,15 +21,15 @@ from inference.managed import ManagedClient
 from rollouts.attempt import World
 from rollouts.config import SandboxConfig
 from rollouts.connect import open_backend
+from rollouts.report import write_report
 from rollouts.runner import RunLimits, Runner
-from rollouts.specs import plan_groups
+from rollouts.specs import plan_items
 from rollouts.store import TrajectoryStore
 from trainers.grpo_config import GrpoConfig, LoraConfig
 from trainers.grpo_run import train
 from trainers.hand_over import InProcess
 from trainers.local_source import open_local_source
 from trainers.shuffled_rewards import ShuffledRewards
-from trajectories.trajectory import Group
 
 LIMITS = RunLimits(max_concurrent=32, max_attempts=3, failure_limit=8)
 EVALUATION_SAMPLES = 2
@@ -88,20 +85,11 @@ async def run(arguments: argparse.Namespace) -> None:
 
 async def evaluate(world: World, folder: Path, items: int) -> dict[str, Estimate]:
     """Roll out held-out tasks with the weights the engine has; done before, it is only read again."""
-    held_out = iter(world.env.eval_items[:items])
-
-    async def next_item():
-        return next(held_out)
-
-    seed = world.env.config.seed
+    held_out, seed = world.env.eval_items[:items], world.env.config.seed
+    plan = plan_items("held-out", held_out, EVALUATION_SAMPLES, seed)
     with TrajectoryStore(folder / "trajectories.jsonl") as store:
-        plan = await plan_groups("held-out", items, EVALUATION_SAMPLES, seed, next_item)
         await Runner(world, store, LIMITS).run(spec for group in plan for spec in group.rollouts)
-        groups = []
-        for group in plan:
-            records = [store.read(spec.trajectory_id) for spec in group.rollouts]
-            groups.append(Group(group.group_id, group.item_key, len(records), [r for r in records if r]))
-        return await world.env.evaluate(groups)
+        return await world.env.evaluate([store.group(spec) for spec in plan])
 
 
 def report(
@@ -114,12 +102,12 @@ def report(
         "steps": arguments.steps,
         "learning_rate": arguments.learning_rate,
         "evaluation_items": arguments.evaluation_items,
-        "before": {name: asdict(estimate) for name, estimate in before.items()},
-        "after": {name: asdict(estimate) for name, estimate in after.items()},
+        "before": before,
+        "after": after,
         "reward": [step["reward"] for step in steps],
         "seconds": sum(step["collect_s"] + step["update_s"] + step["publish_s"] for step in steps),
     }
-    (output / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(content)) + b"\n")
+    write_report(output / "report.json", content)
     print((output / "report.json").read_text())
 
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import msgspec
-
 from environments.lookup_env import LookupEnv, LookupEnvConfig
 from inference.chat_template import OURS
 from inference.embedded import EmbeddedEngine
@@ -31,6 +29,7 @@ from rollouts.config import SandboxConfig
 from rollouts.connect import open_backend
 from rollouts.pausing import PausingClient
 from rollouts.pushed_log import PushedLog
+from rollouts.report import write_report
 from rollouts.runner import RunLimits, Runner
 from rollouts.serving import ServeLimits, Serving
 from rollouts.specs import endless_plan, plan_groups
@@ -132,7 +131,7 @@ def main() -> None:
         "reward": [round(step["reward"], 3) for step in result["curve"]],
         "staleness": [round(step["staleness_mean"], 1) for step in result["curve"]],
     }
-    (arguments.output / "report.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    write_report(arguments.output / "report.json", report)
     print((arguments.output / "report.json").read_text())
 
 

@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rollouts.api.scored_group import ScoredGroup, scored_group
+from rollouts.api.scored_group import scored_group
 from rollouts.attempt import World
 from rollouts.runner import RunFailed, RunLimits, Runner
-from rollouts.specs import GroupSpec, endless_plan
+from rollouts.specs import endless_plan
 from rollouts.store import TrajectoryStore
 from trainers.batches import Lease
-from trajectories.trajectory import Group
 
 
 class LocalSource:
@@ -37,18 +36,14 @@ class LocalSource:
         plan = [await anext(self._plan) for _ in range(groups)]
         specs = [spec for group in plan for spec in group.rollouts]
         await Runner(self._world, self._store, self._limits).run(specs)
-        made = [group for planned in plan if (group := self._scored(planned)) is not None]
+        kept = map(self._store.group, plan)
+        name, environment = self._name, self._world.env.name
+        made = [scored for group in kept if (scored := scored_group(group, name, environment, None))]
         if not made:
             raise RunFailed(
                 f"no rollout of {plan[0].group_id} to {plan[-1].group_id} was scored with token ids"
             )
         return Lease(plan[0].group_id, made)
-
-    def _scored(self, planned: GroupSpec) -> ScoredGroup | None:
-        records = [self._store.read(spec.trajectory_id) for spec in planned.rollouts]
-        kept = [record for record in records if record is not None]
-        group = Group(planned.group_id, planned.item_key, len(records), kept)
-        return scored_group(group, self._name, self._world.env.name, None)
 
     async def ack(self, lease: Lease) -> None:
         """Do nothing: the checkpoint knows what was trained."""
