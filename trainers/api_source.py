@@ -10,7 +10,6 @@ from trainers.batches import Lease
 logger = logging.getLogger(__name__)
 
 LEASE_S = 120.0
-"""How long a trainer that died holds its groups; while it lives, leases are renewed."""
 
 LONGEST_UPDATE_S = 600.0
 """Environments go on after this long even if the trainer died while handing weights over."""
@@ -21,10 +20,12 @@ class ApiSource:
 
     Args:
         client: Opened by the caller.
+        lease_s: How long a trainer that died holds its groups; while it lives, leases are renewed.
     """
 
-    def __init__(self, client: RolloutClient):
+    def __init__(self, client: RolloutClient, lease_s: float = LEASE_S):
         self._client = client
+        self._lease_s = lease_s
         self._held: dict[str, AsyncExitStack] = {}
 
     async def __aenter__(self) -> "ApiSource":
@@ -40,7 +41,7 @@ class ApiSource:
     async def lease(self, groups: int) -> Lease:
         """Wait for groups; they stay ours until they are acknowledged."""
         stack = AsyncExitStack()
-        batch = await stack.enter_async_context(self._client.batch(groups, lease_s=LEASE_S))
+        batch = await stack.enter_async_context(self._client.batch(groups, lease_s=self._lease_s))
         self._held[batch.lease_id] = stack
         return Lease(batch.lease_id, [leased.group for leased in batch.groups])
 

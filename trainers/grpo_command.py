@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from inference.vllm_weights import VllmWeights
 from rollouts.api.client import ApiError, RolloutClient
 from rollouts.api.settings import read_token
-from trainers.api_source import ApiSource
+from trainers.api_source import LEASE_S, ApiSource
 from trainers.grpo_config import GrpoConfig
 from trainers.grpo_run import train
 from trainers.hand_over import ThroughFolder
@@ -30,6 +30,8 @@ class RolloutApi(_Section):
     url: str = "http://127.0.0.1:8000"
     token_file: Path | None = None
     """File that holds the rollout API's token."""
+    lease_s: float = Field(default=LEASE_S, gt=0)
+    """How long a trainer that died holds its groups; while it lives, leases are renewed."""
 
 
 class VllmServers(_Section):
@@ -56,7 +58,10 @@ async def run(command: GrpoCommand) -> None:
     """
     token = read_token(command.rollouts.token_file) if command.rollouts.token_file else None
     hand_over = ThroughFolder(command.grpo.output_dir / "weights", [VllmWeights(command.vllm.urls)])
-    async with RolloutClient(command.rollouts.url, token) as client, ApiSource(client) as source:
+    async with (
+        RolloutClient(command.rollouts.url, token) as client,
+        ApiSource(client, command.rollouts.lease_s) as source,
+    ):
         await train(command.grpo, source, hand_over)
 
 
