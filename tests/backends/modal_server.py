@@ -1,8 +1,10 @@
 """A stand-in for Modal: the RPCs of its real protocol that are used here, with real processes behind them.
 
 A sandbox is a bubblewrap container of root's on a file system of its own; what is executed in it joins its
-namespaces. Output and input are kept by offset, as Modal's workers do, so that the SDK can resume. Faults are
-set on the server. Modal's scheduling, images from registries and limits on memory are not here.
+namespaces. One of them is of users, for the kernel counts a user's processes in each apart: what one sandbox
+starts takes none of another's limit, as on Modal, where each has a kernel of its own. Output and input are
+kept by offset, as Modal's workers do, so that the SDK can resume. Faults are set on the server. Modal's
+scheduling, images from registries and limits on memory are not here.
 """
 
 import asyncio
@@ -28,13 +30,18 @@ READ_BYTES = 256 * 1024
 GONE = api_pb2.GenericResult.GENERIC_STATUS_TERMINATED
 DONE = api_pb2.GenericResult.GENERIC_STATUS_SUCCESS
 
-CONTAINER = """
+ROOT_UID = 300_000
+USERS = f"0 {ROOT_UID} 65536"
+"""The users of a sandbox, and who they are on the host: first ones, and how many."""
+
+CONTAINER = f"""
 mount -t tmpfs -o size=128m,nr_inodes=100000,mode=755 tmpfs /mnt
 [ -z "$1" ] || cp -a "$1/." /mnt
 mkdir -p /mnt/etc /mnt/home /mnt/root /mnt/tmp /mnt/run
 printf 'root:x:0:0::/root:/bin/bash\\n' >/mnt/etc/passwd
+chown {ROOT_UID}:{ROOT_UID} /mnt /mnt/* /mnt/etc/passwd
 shift
-exec "$@"
+exec setpriv --reuid={ROOT_UID} --regid={ROOT_UID} --clear-groups --pdeathsig KILL "$@"
 """
 
 
@@ -129,6 +136,8 @@ class ModalServer:
         self.boxes: dict[str, Box] = {}
         self.failures: dict[str, list[Status]] = defaultdict(list)
         """By RPC, what its next calls fail with."""
+        self.lost_answers: dict[str, int] = defaultdict(int)
+        """By RPC, how many of its next calls are carried out without an answer."""
         self.calls: list[str] = []
         self.never_ready = False
         """Whether sandboxes are created but never placed."""
@@ -180,36 +189,30 @@ class ModalServer:
         return box
 
     async def _start(self, box):
-        here, there = os.pipe()
-        folders = ("bin", "sbin", "lib", "lib64")
-        links = [word for name in folders for word in ("--symlink", f"usr/{name}", f"/{name}")]
+        (told, tell), (ready, go) = os.pipe(), os.pipe()
+        links = [f"--symlink usr/{name} /{name}" for name in ("bin", "sbin", "lib", "lib64")]
+        files = ["--bind /mnt / --ro-bind /usr /usr --ro-bind /etc/alternatives /etc/alternatives", *links]
+        own = "--unshare-user --uid 0 --gid 0 --cap-add ALL --unshare-pid --unshare-ipc --unshare-uts"
         network = [] if not box.definition.network_access.network_access_type else ["--unshare-net"]
         command = [
             *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "sh", "-ec", CONTAINER, "container"),
-            *(box.snapshot, "bwrap", "--bind", "/mnt", "/", "--ro-bind", "/usr", "/usr"),
-            *("--ro-bind", "/etc/alternatives", "/etc/alternatives", *links),
-            *(
-                "--proc",
-                "/proc",
-                "--dev",
-                "/dev",
-                "--unshare-pid",
-                "--unshare-ipc",
-                "--unshare-uts",
-                *network,
-            ),
-            *("--cap-add", "ALL", "--hostname", "modal", "--die-with-parent", "--info-fd", str(there), "--"),
-            *box.definition.entrypoint_args,
+            *(box.snapshot, "bwrap", *" ".join(files).split(), *own.split(), *network),
+            *("--proc", "/proc", "--dev", "/dev", "--hostname", "modal", "--die-with-parent"),
+            *("--info-fd", str(tell), "--userns-block-fd", str(ready), "--", *box.definition.entrypoint_args),
         ]
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=-1, stdout=-1, stderr=-1, pass_fds=[there], env=self._env(box)
+            *command, stdin=-1, stdout=-1, stderr=-1, pass_fds=[tell, ready], env=self._env(box)
         )
-        os.close(there)
+        os.close(tell)
+        os.close(ready)
         loop = asyncio.get_running_loop()
-        with os.fdopen(here) as info:
+        with os.fdopen(told) as info:
             said = await loop.run_in_executor(None, info.read)
         box.main = Running(process)
         box.inner = json.loads(said)["child-pid"]
+        for kind in ("uid", "gid"):
+            await loop.run_in_executor(None, Path(f"/proc/{box.inner}/{kind}_map").write_text, USERS)
+        os.close(go)
         while not entrypoint_runs(box.inner) and process.returncode is None:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
         self._mourning.append(asyncio.create_task(self._mourn(box)))
@@ -219,6 +222,8 @@ class ModalServer:
         box.status = box.status or DONE
 
     async def execute(self, box, request):
+        if request.exec_id in box.execs:  # the answer to the first request was lost
+            return
         command = ["nsenter", "--target", str(box.inner), "--all", "--root", "--wd", *request.command_args]
         env = {key: value for source in request.secret_sources for key, value in source.env.contents.items()}
         process = await asyncio.create_subprocess_exec(
@@ -273,7 +278,12 @@ def _service(base, server, handlers):
                 raise GRPCError(Status.UNIMPLEMENTED, f"{name} is not part of the stand-in")
             if server.failures[name]:
                 raise GRPCError(server.failures[name].pop(0), "as the test wants")
-            await handler(stream)
+            answer = await handler(stream)
+            if server.lost_answers[name]:
+                server.lost_answers[name] -= 1
+                raise GRPCError(Status.UNAVAILABLE, "as the test wants")
+            if answer is not None:
+                await stream.send_message(answer)
 
         return method
 
@@ -282,7 +292,7 @@ def _service(base, server, handlers):
 
 def _unary(function):
     async def handler(stream):
-        await stream.send_message(await function(await stream.recv_message(), stream))
+        return await function(await stream.recv_message(), stream)
 
     return handler
 

@@ -42,8 +42,7 @@ async def test_a_hundred_slots_at_once_start_in_turn_under_the_cap(server):
 
     everyone = asyncio.Barrier(100)
     memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # The sandboxes of the stand-in have one kernel, and so one count of a user's processes.
-    async with modal(max_slots=100, processes=20_000) as backend:
+    async with modal(max_slots=100) as backend:
         await asyncio.gather(*(use(number) for number in range(100)))
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before) / 1024
     assert server.most_starting <= 25
@@ -59,6 +58,23 @@ async def test_a_service_that_is_away_for_a_moment_costs_nothing(server):
     async with modal() as backend, backend.acquire("a") as slot:
         server.failures["TaskExecStdinWrite"] = [Status.UNAVAILABLE] * 2
         assert (await slot.exec("echo x >>f; cat f")).stdout == "x\n"
+
+
+async def test_a_lost_answer_has_nothing_started_or_typed_twice(server):
+    server.lost_answers |= {"TaskExecStart": 3, "TaskExecStdinWrite": 6}
+    async with modal() as backend, backend.acquire("a") as slot:
+        assert not any(server.lost_answers.values())
+        server.lost_answers["TaskExecStdinWrite"] = 1
+        assert (await slot.exec("echo x >>f; cat f")).stdout == "x\n"
+        assert (await slot.exec("cat f")).stdout == "x\n"
+
+
+async def test_processes_of_one_sandbox_take_none_of_anothers_limit(server):
+    """They did on the stand-in, so that beside another test's fork bomb no shell could start."""
+    async with modal(warm=0, processes=60) as backend, backend.acquire("a") as slot:
+        await slot.exec("for _ in {1..40}; do sleep 2718324 & done")
+        async with backend.acquire("b") as other:
+            assert (await other.exec("echo fine")).stdout == "fine\n"
 
 
 async def test_a_service_that_stays_away_is_named_and_can_be_tried_again(server):
