@@ -4,7 +4,7 @@ A sandbox is a bubblewrap container of root's on a file system of its own; what 
 namespaces. One of them is of users, for the kernel counts a user's processes in each apart: what one sandbox
 starts takes none of another's limit, as on Modal, where each has a kernel of its own. Output and input are
 kept by offset, as Modal's workers do, so that the SDK can resume. Faults are set on the server. Modal's
-scheduling, images from registries and limits on memory are not here.
+scheduling and images from registries are not here.
 """
 
 import asyncio
@@ -25,16 +25,21 @@ from grpclib.server import Server
 from modal_proto import api_grpc, api_pb2, task_command_router_grpc
 from modal_proto import task_command_router_pb2 as tcr
 
+from backends.memory_groups import MemoryGroup, MemoryGroups
+
 KEPT_BYTES = 4 * 2**20
 READ_BYTES = 256 * 1024
 GONE = api_pb2.GenericResult.GENERIC_STATUS_TERMINATED
 DONE = api_pb2.GenericResult.GENERIC_STATUS_SUCCESS
 
 ROOT_UID = 300_000
+"""Who is root of a sandbox on the host."""
 USERS = f"0 {ROOT_UID} 65536"
-"""The users of a sandbox, and who they are on the host: first ones, and how many."""
+"""As the kernel reads it: the first user of a sandbox, who that is on the host, and how many follow."""
 
+JOIN = 'echo 0 >"$1/cgroup.procs"; shift\n'
 CONTAINER = f"""
+{JOIN}
 mount -t tmpfs -o size=128m,nr_inodes=100000,mode=755 tmpfs /mnt
 [ -z "$1" ] || cp -a "$1/." /mnt
 mkdir -p /mnt/etc /mnt/home /mnt/root /mnt/tmp /mnt/run
@@ -115,6 +120,7 @@ class Box:
     tags: dict
     env: dict
     snapshot: str
+    group: MemoryGroup
     id: str = field(default_factory=lambda: f"sb-{uuid.uuid4().hex}")
     task: str = field(default_factory=lambda: f"ta-{uuid.uuid4().hex}V")
     main: Running | None = None
@@ -150,6 +156,9 @@ class ModalServer:
         self.port = self.worker_port = 0
         self.folder = Path()
         self.images: dict[str, str] = {}
+        groups = MemoryGroups.here()
+        assert groups is not None, "the stand-in needs memory control groups"
+        self._groups = groups
         self._placing = asyncio.Lock()
         self._mourning: list[asyncio.Task] = []
 
@@ -172,7 +181,9 @@ class ModalServer:
         if any(source.secret_id for source in sources) or request.definition.secret_ids:
             env["FROM_SECRET"] = "of the account"
         tags = {tag.tag_name: tag.tag_value for tag in request.tags}
-        box = Box(request.definition, tags, env, self.images.get(request.definition.image_id, ""))
+        snapshot = self.images.get(request.definition.image_id, "")
+        group = self._groups.make(request.definition.resources.memory_mb_max)
+        box = Box(request.definition, tags, env, snapshot, group)
         self.boxes[box.id] = box
         self.created.append(box.id)
         if self.never_ready:
@@ -196,7 +207,7 @@ class ModalServer:
         network = [] if not box.definition.network_access.network_access_type else ["--unshare-net"]
         command = [
             *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "sh", "-ec", CONTAINER, "container"),
-            *(box.snapshot, "bwrap", *" ".join(files).split(), *own.split(), *network),
+            *(str(box.group.folder), box.snapshot, "bwrap", *" ".join(files).split(), *own.split(), *network),
             *("--proc", "/proc", "--dev", "/dev", "--hostname", "modal", "--die-with-parent"),
             *("--info-fd", str(tell), "--userns-block-fd", str(ready), "--", *box.definition.entrypoint_args),
         ]
@@ -224,7 +235,10 @@ class ModalServer:
     async def execute(self, box, request):
         if request.exec_id in box.execs:  # the answer to the first request was lost
             return
-        command = ["nsenter", "--target", str(box.inner), "--all", "--root", "--wd", *request.command_args]
+        command = [
+            *("sh", "-ec", f'{JOIN} exec "$@"', "execute", str(box.group.folder)),
+            *("nsenter", "--target", str(box.inner), "--all", "--root", "--wd", *request.command_args),
+        ]
         env = {key: value for source in request.secret_sources for key, value in source.env.contents.items()}
         process = await asyncio.create_subprocess_exec(
             *command, stdin=-1, stdout=-1, stderr=-1, env={**self._env(box), **env}
@@ -264,6 +278,8 @@ class ModalServer:
                 await running.process.wait()
                 await asyncio.wait(running.work, timeout=5)
                 running.process._transport.close()
+            await box.group.remove()
+        self._groups.close()
 
 
 def _service(base, server, handlers):

@@ -44,8 +44,8 @@ async def conforms(check, maker):
     await run_check(check, factory)
 
 
-def cases(kind, gaps_of_stand_in=None):
-    gaps = {**GAPS[kind], **(gaps_of_stand_in or {})}
+def cases(kind):
+    gaps = GAPS[kind]
 
     def marks(check):
         return [pytest.mark.xfail(reason=gaps[check.name], strict=True)] if check.name in gaps else []
@@ -92,10 +92,7 @@ async def modal():
             await maker.close()
 
 
-STAND_IN_GAPS = {"memory_of_all_processes_together_is_bounded": "the stand-in bounds no memory; Modal does"}
-
-
-@pytest.mark.parametrize("check", cases("modal", STAND_IN_GAPS))
+@pytest.mark.parametrize("check", cases("modal"))
 @pytest.mark.asyncio(loop_scope="module")
 async def test_modal_conforms(check, modal):
     await conforms(check, modal)
