@@ -8,10 +8,12 @@ any engine hears of it, and a run that goes on from an older checkpoint takes th
 
 import asyncio
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +23,8 @@ from trainers.grpo import Learner
 from trainers.grpo_config import GrpoConfig
 from trainers.hand_over import HandOver
 from trainers.run_files import MetricsFile, VersionFile
+
+T = TypeVar("T")
 
 
 async def train(config: GrpoConfig, source: GroupSource, hand_over: HandOver) -> Learner:
@@ -52,6 +56,8 @@ class GrpoRun:
         self._metrics = MetricsFile(config.output_dir / "metrics.jsonl", self.learner.step)
         self._held: list[Lease] = []
         self._version = 0
+        # Freed memory stays with the thread that freed it: among several, each would keep an update's worth.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="learner")
 
     async def publish(self) -> None:
         """Give the engines the learner's weights under a version of their own."""
@@ -66,7 +72,7 @@ class GrpoRun:
         batch, leases = await collect(self._source, self._config, self._version, self._trained)
         self._held += leases
         collected = time.perf_counter()
-        update = await asyncio.to_thread(self.learner.update, batch.rows) if batch.rows else None
+        update = await self._in_thread(self.learner.update, batch.rows) if batch.rows else None
         self.learner.step += 1
         self._trained.add(batch.keys)
         updated = time.perf_counter()
@@ -92,10 +98,13 @@ class GrpoRun:
             self.learner.save(folder)
             (folder / "trained.json").write_bytes(msgspec.json.encode(self._trained.to_list()))
 
-        await asyncio.to_thread(self._checkpoints.save, self.learner.step, write)
+        await self._in_thread(self._checkpoints.save, self.learner.step, write)
         while self._held:
             await self._source.ack(self._held[0])
             self._held.pop(0)
+
+    def _in_thread(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *arguments)
 
 
 def _read_keys(checkpoint: Path) -> list[str]:
