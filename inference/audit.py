@@ -95,9 +95,7 @@ async def audit(
 
 def comparable(turn: Turn) -> bool:
     """Tell whether prompt logprobs, which are raw, can equal those recorded when the turn was sampled."""
-    sampling = turn.sampling
-    whole = sampling.temperature == 1 and sampling.top_p == 1 and sampling.top_k == 0
-    return turn.logprobs_kind == "raw" or whole
+    return turn.logprobs_kind == "raw" or turn.sampling.plain
 
 
 async def _check(report: AuditReport, trajectory: Trajectory, engine: Engine, max_delta: float) -> None:

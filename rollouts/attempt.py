@@ -43,6 +43,7 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
         image=env.image(spec.item),
         resources=env.resources(spec.item),
     )
+    sampling = (spec.sampling or config.sampling).params(spec.seed)
     toolsets = env.toolsets_of(spec.group_id)
     toolbox = Toolbox(
         env.tools_of(toolsets),
@@ -59,7 +60,7 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
     try:
         async with workspace:
             async with world.client.session(spec.trajectory_id, prompt.messages, toolbox.schemas) as session:
-                await agent_loop(session, transcript, toolbox, env.limits, config.sampling.params(spec.seed))
+                await agent_loop(session, transcript, toolbox, env.limits, sampling)
             judged_from = time.perf_counter()
             result = await env.score(spec.item, transcript, workspace)
             reward_s = time.perf_counter() - judged_from

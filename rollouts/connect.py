@@ -23,10 +23,24 @@ async def open_model(config: ModelConfig) -> AsyncIterator[ModelClient]:
     Raises:
         ConfigError: The model can't be reached or used.
     """
+    try:
+        client = await _client(config)
+    except ConfigError as error:
+        raise ConfigError(f"model: {error}") from error
+    async with started(client):
+        yield client
+
+
+@asynccontextmanager
+async def started(client: ModelClient) -> AsyncIterator[ModelClient]:
+    """Start a model client; close it on exit.
+
+    Raises:
+        ConfigError: The model can't be reached or used.
+    """
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(client.close)
         try:
-            client = await _client(config)
-            stack.push_async_callback(client.close)
             await client.start()
         except ConfigError as error:
             raise ConfigError(f"model: {error}") from error

@@ -1,14 +1,16 @@
 """A run from its settings: the folder is claimed, the world opened, a plan of groups rolled out."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
 
+from backends.base import ToolBackend
 from environments.base import BaseAgentEnv
+from inference.session import ModelClient
 from rollouts.attempt import World
-from rollouts.config import Settings
+from rollouts.config import SandboxConfig, Settings
 from rollouts.connect import open_backend, open_model
 from rollouts.progress import RunProgress
 from rollouts.run_folder import RunFolder
@@ -68,8 +70,36 @@ async def open_training_run(
     folder = RunFolder(settings, name)
     folder.claim()
     with TrajectoryStore(folder.trajectories) as store:
-        await env.setup()
-        sandboxes = open_backend(settings.sandbox, max_slots)
-        async with sandboxes as backend, open_model(settings.model) as client:
-            await env.check_tools(backend)
-            yield Run(folder, World(env, client, backend, folder.config_hash), settings, store)
+        model = open_model(settings.model)
+        async with open_world(env, settings.sandbox, max_slots, model, folder.config_hash) as world:
+            yield Run(folder, world, settings, store)
+
+
+@asynccontextmanager
+async def open_world(
+    env: BaseAgentEnv,
+    sandbox: SandboxConfig,
+    max_slots: int,
+    model: AbstractAsyncContextManager[ModelClient],
+    config_hash: str,
+) -> AsyncIterator[World]:
+    """Open what an environment's rollouts act in, the model last.
+
+    Raises:
+        ConfigError: Something can't be used.
+    """
+    async with open_tools(env, sandbox, max_slots) as backend, model as client:
+        yield World(env, client, backend, config_hash)
+
+
+@asynccontextmanager
+async def open_tools(env: BaseAgentEnv, sandbox: SandboxConfig, max_slots: int) -> AsyncIterator[ToolBackend]:
+    """Load the environment's items, start its sandboxes and find out which of its tools work.
+
+    Raises:
+        ConfigError: Something can't be used.
+    """
+    await env.setup()
+    async with open_backend(sandbox, max_slots) as backend:
+        await env.check_tools(backend)
+        yield backend

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
+from environments.config import SamplingConfig
 from environments.items import TaskItem, item_key
 
 
@@ -18,6 +19,8 @@ class RolloutSpec:
     item_key: str
     repetition: int
     seed: int
+    sampling: SamplingConfig | None = None
+    """As a trainer wants it; None: as the environment is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,7 @@ class _Names:
         key = item_key(item)
         self._seen[key] += 1
         group_id = f"{self._run}/{key}" if self._seen[key] == 1 else f"{self._run}/{key}#{self._seen[key]}"
-        rollouts = [
-            RolloutSpec(f"{group_id}/{index}", group_id, item, key, index, _seed(self._seed, group_id, index))
-            for index in range(self._group_size)
-        ]
+        rollouts = [rollout_spec(group_id, item, index, self._seed) for index in range(self._group_size)]
         return GroupSpec(group_id, key, rollouts)
 
 
@@ -73,6 +73,21 @@ async def endless_plan(
     names = _Names(run, group_size, seed)
     while True:
         yield names.of(await next_item())
+
+
+def rollout_spec(
+    group_id: str, item: TaskItem, repetition: int, seed: int, sampling: SamplingConfig | None = None
+) -> RolloutSpec:
+    """Name one rollout of a group; ``seed`` is the run's."""
+    return RolloutSpec(
+        f"{group_id}/{repetition}",
+        group_id,
+        item,
+        item_key(item),
+        repetition,
+        _seed(seed, group_id, repetition),
+        sampling,
+    )
 
 
 def _seed(seed: int, group_id: str, repetition: int) -> int:

@@ -114,13 +114,13 @@ async def demonstrations(folder: Path, count: int, seed: int) -> list[TokenRow]:
     return [row for record in records for row in record.rows()]
 
 
-def imitate(folder: Path, rows: list[TokenRow], seed: int) -> None:
+def imitate(folder: Path, rows: list[TokenRow], seed: int, steps: int = IMITATION_STEPS) -> None:
     """Train the model of a folder on the sampled tokens of demonstrations, in place."""
     torch.set_num_threads(1)
     model = LlamaForCausalLM.from_pretrained(folder)
     draws = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    for _ in range(IMITATION_STEPS):
+    for _ in range(steps):
         logprobs, _ = sampled_logprobs(model, draws.sample(rows, 64))
         optimizer.zero_grad()
         (-logprobs.mean()).backward()

@@ -35,6 +35,10 @@ HEAVY = {
     "ray",
     "playwright",
     "datasets",
+    "peft",
+    "trl",
+    "verl",
+    "skyrl",
 }
 
 

@@ -144,8 +144,7 @@ class LoraPolicy(Policy):
         self.model.save_pretrained(folder)
 
     def _plain_model(self) -> Any:
-        """Merge into a copy: merging in place and back would wear the weights down by rounding."""
-        return deepcopy(self.model).merge_and_unload()
+        return merged(self.model)
 
 
 def open_policy(config: GrpoConfig, saved: Path | None) -> Policy:
@@ -157,6 +156,11 @@ def open_policy(config: GrpoConfig, saved: Path | None) -> Policy:
     if config.lora is not None:
         return LoraPolicy(config, config.lora, saved)
     return FullPolicy(config, saved)
+
+
+def merged(adapted: Any) -> Any:
+    """Return a peft model as a plain one: a copy, since merging in place and back wears weights down."""
+    return deepcopy(adapted).merge_and_unload()
 
 
 def sampled_logprobs(model: Any, rows: Sequence[TokenRow]) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rollouts.api.scored_group import ScoredRollout
 from trajectories.rows import TokenRow
-from trajectories.trajectory import Group, StopReason
+from trajectories.trajectory import StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +29,16 @@ class TrainingRow:
     stop_reason: StopReason | None
 
 
-def training_rows(group: Group) -> list[TrainingRow]:
-    """Return the rows of a group's scored rollouts; text-only rollouts have none.
-
-    Unscored rollouts are left out of the baseline as well: a failure of the world is no evidence about the
-    policy.
-    """
-    scored = [
-        ScoredRollout(t.trajectory_id, t.reward, t.rows(), t.stop_reason)
-        for t in group.trajectories
-        if t.reward is not None
-    ]
-    return rows_of_scored(group.group_id, scored)
-
-
 def rows_of_scored(group_id: str, rollouts: Sequence[ScoredRollout]) -> list[TrainingRow]:
-    """Return the rows of a group that hold a sampled token, each with its rollout's advantage and weight."""
-    advantages = group_relative([rollout.reward for rollout in rollouts])
+    """Return the rows of a group that hold a sampled token, each with its rollout's advantage and weight.
+
+    Rollouts that the world failed are not among ``rollouts``, and one without a sampled token has no part in
+    the baseline either: it is no act of the policy.
+    """
+    acted = [rollout for rollout in rollouts if any(any(row.loss_mask) for row in rollout.rows)]
+    advantages = group_relative([rollout.reward for rollout in acted])
     made: list[TrainingRow] = []
-    for rollout, advantage in zip(rollouts, advantages, strict=True):
+    for rollout, advantage in zip(acted, advantages, strict=True):
         sampled = sum(sum(row.loss_mask) for row in rollout.rows)
         made += [
             TrainingRow(

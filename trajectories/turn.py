@@ -32,6 +32,11 @@ class SamplingParams:
     seed: int | None = None
     stop: tuple[str, ...] = ()
 
+    @property
+    def plain(self) -> bool:
+        """Whether tokens are drawn from the model's own distribution, neither scaled nor truncated."""
+        return self.temperature == 1 and self.top_p == 1 and self.top_k == 0
+
 
 @dataclass(frozen=True, slots=True)
 class PolicySpan:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trajectories.rows import TokenRow
-from trajectories.trajectory import Group, StopReason
+from trajectories.trajectory import Group, StopReason, Trajectory
 
 MAX_KEY_CHARS = 512
 MAX_TOKEN_ID = 2**31 - 1
@@ -50,10 +50,29 @@ class ScoredGroup:
     """What the legacy wire carries beyond this form (advantages, overrides, images), as it came."""
 
 
+def scored_rollout(trajectory: Trajectory) -> ScoredRollout | None:
+    """Take what a trainer needs from a rollout; None where the world failed it or no token was sampled.
+
+    A rollout without sampled tokens (its prompt did not fit, its first turn came too late) is no act of the
+    policy: it has nothing to train, and its reward is no part of a baseline.
+
+    Raises:
+        AlignmentError: Its token arrays are not parallel.
+    """
+    if trajectory.reward is None:
+        return None
+    rows = [row for row in trajectory.rows() if any(row.loss_mask)]
+    if not rows:
+        return None
+    return ScoredRollout(
+        trajectory.trajectory_id, trajectory.reward, rows, trajectory.stop_reason, trajectory.metrics
+    )
+
+
 def scored_group(
     group: Group, run_id: str, environment: str, policy_version: int | None
 ) -> ScoredGroup | None:
-    """Take what a trainer needs from a group; None where no rollout was scored with token rows.
+    """Take what a trainer needs from a group; None where no rollout of it can be trained on.
 
     Args:
         group: The group's records.
@@ -61,11 +80,7 @@ def scored_group(
         environment: Name of the environment.
         policy_version: Oldest version that sampled any of the group's tokens.
     """
-    rollouts = [
-        ScoredRollout(t.trajectory_id, t.reward, rows, t.stop_reason, t.metrics)
-        for t in group.trajectories
-        if t.reward is not None and (rows := t.rows())
-    ]
+    rollouts = [scored for t in group.trajectories if (scored := scored_rollout(t)) is not None]
     if not rollouts:
         return None
     key = f"{run_id}/{group.group_id}"

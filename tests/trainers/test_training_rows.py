@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rollouts.api.scored_group import ScoredRollout, scored_rollout
 from tests.builders import trajectory_of
-from trainers.training_rows import group_relative, training_rows
+from trainers.training_rows import group_relative, rows_of_scored
 from trajectories.messages import Message
-from trajectories.trajectory import Failure, Group, StopReason
+from trajectories.rows import TokenRow
+from trajectories.trajectory import Failure, StopReason
 from trajectories.turn import SamplingParams, Turn
 
 
@@ -35,8 +37,12 @@ WHOLE = [turn([1, 2], [3]), turn([1, 2, 3, 4], [5])]
 BROKEN = [turn([1, 2], [3]), turn([9], [5])]
 
 
+def training_rows(*rollouts):
+    return rows_of_scored("g", [scored for each in rollouts if (scored := scored_rollout(each))])
+
+
 def test_a_group_becomes_rows_with_advantages_and_equal_weight_for_each_rollout():
-    rows = training_rows(Group("g", "i", 2, [rollout("a", 1.0, WHOLE), rollout("b", 0.0, BROKEN)]))
+    rows = training_rows(rollout("a", 1.0, WHOLE), rollout("b", 0.0, BROKEN))
     assert [(r.trajectory_id, r.advantage, r.weight) for r in rows] == [
         ("a", 1.0, 1.0),
         ("b", -1.0, 0.5),
@@ -50,8 +56,17 @@ def test_a_failure_of_the_world_is_neither_trained_nor_part_of_the_baseline():
     failure = Failure("sandbox", "SandboxDied", "gone", True)
     failed = rollout("c", None, WHOLE, stop_reason=StopReason.ERROR, error=failure)
     scored = [rollout("a", 1.0, WHOLE), rollout("b", 0.0, WHOLE)]
-    with_failure = training_rows(Group("g", "i", 3, [*scored, failed]))
-    assert with_failure == training_rows(Group("g", "i", 2, scored))
+    assert training_rows(*scored, failed) == training_rows(*scored)
+
+
+@pytest.mark.parametrize("turns", [[], [turn([1, 2], [])]], ids=["no turn", "an empty turn"])
+def test_a_rollout_without_a_sampled_token_has_no_part_in_the_baseline(turns):
+    silent = rollout("c", 0.0, turns, stop_reason=StopReason.CONTEXT_OVERFLOW)
+    acted = [rollout("a", 1.0, WHOLE), rollout("b", 0.0, WHOLE)]
+    assert training_rows(*acted, silent) == training_rows(*acted)
+    masked = ScoredRollout("d", 0.0, [TokenRow("start", [1], [0], [None], [0])])  # as a foreign push may be
+    scored = [scored for each in acted if (scored := scored_rollout(each))]
+    assert rows_of_scored("g", [*scored, masked]) == rows_of_scored("g", scored)
 
 
 def test_equal_rewards_teach_nothing():

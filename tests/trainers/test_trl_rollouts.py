@@ -1,0 +1,189 @@
+"""TRL's own trainer over our rollouts: it trains the tokens that were sampled, by the weights it has."""
+
+from copy import deepcopy
+
+import pytest
+
+from environments.lookup_env import LookupEnv, LookupEnvConfig
+from inference.chat_template import OURS
+from inference.embedded import EmbeddedEngine
+from inference.managed import ManagedClient
+from rollouts.config import RunConfig
+from rollouts.store import TrajectoryStore
+from tests.trainers.fates import Fates, fates_client, run_in
+from trainers.trl_rollouts import TrlRollouts
+from trajectories.errors import ConfigError
+
+torch = pytest.importorskip("torch")
+trl = pytest.importorskip("trl")
+
+pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'", "ignore::FutureWarning")
+GROUP = 4
+
+
+class SpyingTrainer(trl.GRPOTrainer):
+    """Keeps what it is about to train on, with the logprobs that its weights of that moment give it."""
+
+    def _generate_and_score_completions(self, inputs):
+        batch = super()._generate_and_score_completions(inputs)
+        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
+        attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
+        kept = vars(self).setdefault("batches", [])
+        if not kept:
+            self.first = deepcopy(self.model)
+        by = {"recomputed": self.model, "by_first_weights": self.first}
+        with torch.no_grad():
+            logps = {
+                name: self._get_per_token_logps_and_entropies(
+                    model, ids, attention, batch["completion_ids"].size(1)
+                )[0]
+                for name, model in by.items()
+            }
+        kept.append({**batch, **logps})
+        return batch
+
+
+def config(tmp_path, **changes):
+    return trl.GRPOConfig(
+        **{
+            "output_dir": str(tmp_path / "trl"),
+            "per_device_train_batch_size": 2 * GROUP,
+            "num_generations": GROUP,
+            "max_steps": 3,
+            "learning_rate": 0.01,
+            "lr_scheduler_type": "constant",
+            "use_cpu": True,
+            "bf16": False,
+            "report_to": "none",
+            "save_strategy": "no",
+            "logging_steps": 1,
+            "disable_tqdm": True,
+            "seed": 0,
+            **changes,
+        }
+    )
+
+
+def embedded(folder, tmp_path):
+    engine = EmbeddedEngine(folder, threads=1)
+    env = Wordy(LookupEnvConfig(generated_items=16))
+    client = ManagedClient(engine, folder, chat_template=OURS)
+    return TrlRollouts(env, client, engine, run=RunConfig(output_dir=tmp_path, name="run"))
+
+
+class Wordy(LookupEnv):
+    """Rewards some words more than others, so that rewards differ and each step changes the weights."""
+
+    async def compute_reward(self, item, result, ctx):
+        return float(sum(sum(turn.output_ids) for turn in result.turns))
+
+
+class Versions:
+    """An engine that notes which weights it was given."""
+
+    def __init__(self):
+        self.versions = []
+
+    async def update_weights(self, weights, version):
+        self.versions.append(version)
+
+
+def trained(folder, rollouts, arguments, **options):
+    trainer = SpyingTrainer(
+        model=str(folder),
+        args=arguments,
+        train_dataset=rollouts.train_dataset,
+        rollout_func=rollouts,
+        reward_funcs=rollouts.reward,
+        **options,
+    )
+    trainer.train()
+    return trainer
+
+
+def sequences(batch, values):
+    """The unpadded rows of one of a batch's tensors over completions."""
+    lengths = batch["completion_mask"].sum(1).tolist()
+    return [row[:length].tolist() for row, length in zip(batch[values], lengths, strict=True)]
+
+
+def test_trl_trains_the_ids_logprobs_and_masks_that_were_sampled_by_the_weights_it_has(
+    lookup_folder, tmp_path
+):
+    with embedded(lookup_folder, tmp_path) as rollouts:
+        trainer = trained(lookup_folder, rollouts, config(tmp_path))
+
+    with TrajectoryStore(tmp_path / "run" / "trajectories.jsonl") as store:
+        records = list(store)
+    assert len(records) == 3 * 2 * GROUP
+    assert {len(record.turns) for record in records} == {1, 2}, "some call the tool and some do not"
+    of_step = [[r for r in records if r.group_id.startswith(f"step-{step}/")] for step in range(3)]
+    for step, (batch, made) in enumerate(zip(trainer.batches, of_step, strict=True)):
+        order = {tuple(r.rows()[0].token_ids): r for r in made}
+        for index, completion in enumerate(sequences(batch, "completion_ids")):
+            prompt = batch["prompt_ids"][index][batch["prompt_mask"][index].bool()].tolist()
+            (row,) = order[(*prompt, *completion)].rows()
+            start = row.loss_mask.index(1)
+            assert len(prompt) == start
+            assert sequences(batch, "tool_mask")[index] == row.loss_mask[start:]
+            sampled = batch["tool_mask"][index][: len(completion)].bool()
+            given = batch["sampling_per_token_logps"][index][: len(completion)]
+            expected = [value for value in row.logprobs if value is not None]
+            assert given[sampled].tolist() == pytest.approx(expected, abs=1e-6)
+            assert given[~sampled].isnan().all(), "nothing is made up where nothing was sampled"
+            recomputed = batch["recomputed"][index][: len(completion)]
+            assert (recomputed - given)[sampled].abs().max() < 1e-4
+            assert {span.version for span in row.policy_versions} == {str(step)}
+    stale = trainer.batches[-1]["by_first_weights"] - trainer.batches[-1]["sampling_per_token_logps"]
+    assert stale.nan_to_num().abs().max() > 0.01, (
+        "the weights have changed since, or this would prove nothing"
+    )
+
+
+def test_what_the_world_failed_and_what_says_nothing_is_neither_trained_nor_part_of_the_baseline(
+    lookup_folder, tmp_path
+):
+    arguments = config(tmp_path, per_device_train_batch_size=GROUP, max_steps=1, beta=0.1)
+    with TrlRollouts(Fates(), fates_client(), Versions(), run=run_in(tmp_path)) as rollouts:
+        trainer = trained(lookup_folder, rollouts, arguments)
+
+    (batch,) = trainer.batches
+    assert sequences(batch, "completion_ids")[:2] == [[3, 4, 5], [3, 4, 5]]
+    assert sequences(batch, "tool_mask") == [[1, 1, 1], [1, 1, 1], [0], [0]]
+    good, rows, silent, failed = batch["advantages"].tolist()
+    assert good == pytest.approx(-rows) and good > 0.5, "the baseline is that of the two"
+    assert (silent, failed) == (0, 0)
+    (metrics,) = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert metrics["reward"] == 0.75
+    assert metrics["rollouts/untrainable"] == 2
+    assert metrics["rollouts/rows_left_out"] == 1
+
+
+def test_rollouts_are_sampled_as_the_trainer_is_set(lookup_folder, tmp_path):
+    arguments = config(tmp_path, per_device_train_batch_size=GROUP, max_steps=1, temperature=0.5)
+    with embedded(lookup_folder, tmp_path) as rollouts:
+        trainer = trained(lookup_folder, rollouts, arguments)
+    with TrajectoryStore(tmp_path / "run" / "trajectories.jsonl") as store:
+        assert {turn.sampling.temperature for record in store for turn in record.turns} == {0.5}
+    (batch,) = trainer.batches
+    assert batch["sampling_per_token_logps"][batch["completion_mask"].bool()].isnan().all(), (
+        "logprobs of the model's distribution are not passed off as those of the one drawn from"
+    )
+
+
+@pytest.mark.parametrize("unknown", [{"min_p": 0.1}, {"repetition_penalty": 1.2}])
+def test_sampling_that_environments_do_not_offer_is_refused(lookup_folder, tmp_path, unknown):
+    with embedded(lookup_folder, tmp_path) as rollouts, pytest.raises(ConfigError, match="min_p"):
+        trained(lookup_folder, rollouts, config(tmp_path, **unknown))
+
+
+def test_trl_trains_an_adapter_and_its_merged_weights_sample(lookup_folder, tmp_path):
+    peft = pytest.importorskip("peft")
+    arguments = config(tmp_path, max_steps=2, learning_rate=0.1)
+    lora = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    with embedded(lookup_folder, tmp_path) as rollouts:
+        trainer = trained(lookup_folder, rollouts, arguments, peft_config=lora)
+    last = trainer.batches[-1]
+    assert (last["recomputed"] - last["sampling_per_token_logps"]).nan_to_num().abs().max() < 1e-4
+    stale = last["by_first_weights"] - last["sampling_per_token_logps"]
+    assert stale.nan_to_num().abs().max() > 0.01

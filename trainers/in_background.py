@@ -1,0 +1,64 @@
+"""What an async context manager holds, kept open in a thread, for trainers that are not asynchronous.
+
+Sandboxes and connections belong to the event loop they were opened in and need it to run between the
+trainer's calls as well, so each call can't bring a loop of its own.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+Held = TypeVar("Held")
+Result = TypeVar("Result")
+
+
+class InBackground(Generic[Held]):
+    """Use it in a ``with`` statement, which opens and closes the context; what either raises is raised there.
+
+    Args:
+        context: Opened, used and closed in one event loop.
+    """
+
+    held: Held
+    """What the context gave."""
+
+    def __init__(self, context: AbstractAsyncContextManager[Held]):
+        self._context = context
+
+    def __enter__(self) -> "InBackground[Held]":
+        opened: Future[Any] = Future()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="rollouts")
+        self._closed: Future[Any] = self._thread.submit(asyncio.run, self._hold(opened))
+        wait([opened, self._closed], return_when=FIRST_COMPLETED)
+        if not opened.done():
+            self._close()
+        self.held = opened.result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._close()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine to its end in the context's loop; an interrupt of the wait cancels it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    async def _hold(self, opened: Future[Any]) -> None:
+        self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        async with self._context as held:
+            opened.set_result(held)
+            await self._end.wait()
+
+    def _close(self) -> None:
+        self._thread.shutdown()
+        self._closed.result()
