@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trainers.grpo_config import GrpoConfig
+from trainers.memory import give_back
 from trainers.policy import Policy, Tensor, open_policy, passes
 from trainers.training_rows import TrainingRow
 from trajectories.errors import ConfigError
@@ -97,6 +98,7 @@ class Learner:
             seen.append(self._backward(rows))
             norm = torch.nn.utils.clip_grad_norm_(self._trained, self.config.max_grad_norm)
             self._optimizer.step()
+        give_back()
         first, last = seen[0], seen[-1]
         low, high = 1 - self.config.clip_low, 1 + self.config.clip_high
         return UpdateMetrics(

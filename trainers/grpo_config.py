@@ -52,7 +52,8 @@ class GrpoConfig(_Section):
     updates_per_batch: int = Field(default=1, ge=1)
     """Optimizer steps on each batch."""
     tokens_per_pass: int = Field(default=8192, ge=1)
-    """Most tokens, padding included, in one forward pass; bounds memory and changes no result."""
+    """Most tokens in one forward pass: a shared prompt once, padding included. Bounds memory and changes no
+    result."""
     lora: LoraConfig | None = None
     """Train adapters instead of all weights; needs the extra `trainers`."""
     checkpoint_every: int = Field(default=1, ge=1)

@@ -192,10 +192,18 @@ def test_passes_hold_every_row_once_and_keep_their_bound():
     split = list(passes(rows, 80))
     assert sorted(index for taken in split for index in taken) == list(range(20))
     assert len(split) > 1
-    assert all(
-        len(taken) == 1 or len(taken) * max(len(rows[i].token_ids) for i in taken) <= 80 + 3 * len(taken)
-        for taken in split
-    )
+    for taken in split:
+        shared = shared_prompt([rows[index] for index in taken])
+        rests = len(taken) * max(len(rows[index].token_ids) - shared for index in taken)
+        assert len(taken) == 1 or shared + rests <= 80 + 3 * len(taken)
+
+
+def test_a_prompt_that_rows_share_counts_once_in_a_pass():
+    prompt = list(range(9)) * 50
+    alike = [token_row(seed, prompt=prompt) for seed in range(10)]
+    other = [token_row(seed, prompt=prompt[::-1]) for seed in range(10, 12)]
+    assert sorted(map(len, passes(alike + other, 1200))) == [2, 10]
+    assert len(list(passes(alike, 500))) == 10
 
 
 def test_a_broken_rollout_moves_the_policy_as_much_as_a_whole_one(config):
