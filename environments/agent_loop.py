@@ -6,8 +6,11 @@ happened until then.
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from environments.gate import Gate
 from inference.session import Completion, Session
 from toolsets.toolbox import Toolbox
 from trajectories.errors import ContextOverflow, ModelError
@@ -45,16 +48,26 @@ class Transcript:
 
 
 async def agent_loop(
-    session: Session, transcript: Transcript, toolbox: Toolbox, limits: Limits, sampling: SamplingParams
+    session: Session,
+    transcript: Transcript,
+    toolbox: Toolbox,
+    limits: Limits,
+    sampling: SamplingParams,
+    gate: Gate,
 ) -> None:
     """Let the model act until it stops; ``session`` has been opened with the transcript's messages.
+
+    Each model call passes the gate first.
 
     Raises:
         RolloutError: The world failed; the transcript holds the turns that ended before.
     """
     try:
         async with asyncio.timeout(limits.deadline_s) as deadline:
-            transcript.stop_reason = await _converse(session, transcript, toolbox, limits, sampling)
+            pass_gate = partial(gate.pass_within, deadline)
+            transcript.stop_reason = await _converse(
+                session, transcript, toolbox, limits, sampling, pass_gate
+            )
     except ContextOverflow:
         transcript.stop_reason = StopReason.CONTEXT_OVERFLOW
     except TimeoutError:
@@ -64,10 +77,16 @@ async def agent_loop(
 
 
 async def _converse(
-    session: Session, transcript: Transcript, toolbox: Toolbox, limits: Limits, sampling: SamplingParams
+    session: Session,
+    transcript: Transcript,
+    toolbox: Toolbox,
+    limits: Limits,
+    sampling: SamplingParams,
+    pass_gate: Callable[[], Awaitable[None]],
 ) -> StopReason:
     results: list[Message] = []
     for index in range(limits.max_turns):
+        await pass_gate()
         completion = await _sample(session, results, _for_turn(sampling, index), limits.turn_timeout_s)
         transcript.messages.append(completion.message)
         transcript.turns.append(completion.turn)

@@ -5,12 +5,13 @@ rollouts beside it go on.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from backends.base import ToolBackend
 from environments.agent_loop import Transcript, agent_loop
 from environments.base import BaseAgentEnv, Prompt
+from environments.gate import Gate
 from environments.reward import Reward
 from environments.workspace import Workspace
 from inference.session import ModelClient
@@ -28,6 +29,8 @@ class World:
     client: ModelClient
     backend: ToolBackend
     config_hash: str
+    gate: Gate = field(default_factory=Gate)
+    """Every model call of a rollout passes it."""
 
 
 async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Trajectory:
@@ -60,7 +63,7 @@ async def attempt_rollout(spec: RolloutSpec, attempt: int, world: World) -> Traj
     try:
         async with workspace:
             async with world.client.session(spec.trajectory_id, prompt.messages, toolbox.schemas) as session:
-                await agent_loop(session, transcript, toolbox, env.limits, sampling)
+                await agent_loop(session, transcript, toolbox, env.limits, sampling, world.gate)
             judged_from = time.perf_counter()
             result = await env.score(spec.item, transcript, workspace)
             reward_s = time.perf_counter() - judged_from

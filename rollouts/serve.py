@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 
 import aiohttp
 from rich.console import Console
@@ -17,7 +16,6 @@ from rollouts.api.settings import read_token
 from rollouts.api.sinks import NativeSink, Sink
 from rollouts.config import Settings
 from rollouts.evaluating import EvaluationSchedule, evaluation_slots
-from rollouts.pausing import PausingClient
 from rollouts.pushed_log import PushedLog
 from rollouts.run import open_training_run
 from rollouts.runner import Runner
@@ -40,8 +38,6 @@ async def serve(env_class: type[BaseAgentEnv], settings: Settings, console: Cons
         run = await stack.enter_async_context(open_training_run(env, settings, name, slots))
         pushed = stack.enter_context(PushedLog(run.folder.pushed))
         sink = await stack.enter_async_context(_open_sink(env, settings, pushed.run_id, console))
-        client = PausingClient(run.world.client)
-        run = replace(run, world=replace(run.world, client=client))
         evaluations = None
         if wanted.evaluate_every:
             store = stack.enter_context(TrajectoryStore(run.folder.path / "evaluation.jsonl"))
@@ -56,7 +52,7 @@ async def serve(env_class: type[BaseAgentEnv], settings: Settings, console: Cons
 
         limits = ServeLimits(most, wanted.groups, settings.run.require_full_groups, wanted.poll_s)
         runner = Runner(run.world, run.store, settings.run.limits, progress.finished)
-        serving = Serving(env.name, runner, run.store, pushed, sink, client, limits, changed)
+        serving = Serving(env.name, runner, run.store, pushed, sink, run.world.gate, limits, changed)
         await serving.run(endless_plan(name, env.config.group_size, env.config.seed, env.get_next_item))
         if evaluations is not None:
             await evaluations.finish()

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
+from environments.gate import Gate
 from rollouts.api.scored_group import scored_group
 from rollouts.api.sinks import Sink
 from rollouts.api.wire import Orders
-from rollouts.pausing import PausingClient
 from rollouts.pushed_log import PushedLog
 from rollouts.runner import Runner
 from rollouts.specs import GroupSpec, RolloutSpec
@@ -68,7 +68,7 @@ class Serving:
         store: TrajectoryStore,
         pushed: PushedLog,
         sink: Sink,
-        client: PausingClient,
+        gate: Gate,
         limits: ServeLimits,
         on_change: Callable[["Serving"], None] = lambda serving: None,
     ):
@@ -79,7 +79,7 @@ class Serving:
         self._store = store
         self._pushed = pushed
         self._sink = sink
-        self._client = client
+        self._gate = gate
         self._limits = limits
         self._on_change = on_change
         self._slots = asyncio.Semaphore(limits.max_concurrent)
@@ -139,7 +139,7 @@ class Serving:
         if self._store.finished(spec.trajectory_id) and (kept := self._store.read(spec.trajectory_id)):
             return kept
         async with self._slots:
-            await self._client.ready()
+            await self._gate.wait()
             return await self._runner.make(spec, {POLICY_VERSION: self.orders.policy_version})
 
     async def _hand_over(self, group: Group) -> None:
@@ -160,7 +160,7 @@ class Serving:
         while True:
             self._ask_now.clear()
             self.orders = await self._sink.orders(self.counts.in_flight)
-            self._client.pause(self.orders.updating)
+            self._gate.shut(self.orders.updating)
             async with self._news:
                 self._news.notify_all()
             self._on_change(self)

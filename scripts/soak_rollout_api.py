@@ -28,7 +28,6 @@ from inference.scripted import ScriptedClient
 from rollouts.api.client import LeaseEnded, RolloutClient
 from rollouts.api.sinks import NativeSink
 from rollouts.attempt import World
-from rollouts.pausing import PausingClient
 from rollouts.pushed_log import PushedLog
 from rollouts.runner import RunLimits, Runner
 from rollouts.serving import ServeLimits, Serving
@@ -96,8 +95,7 @@ async def serve(url: str, folder: Path, groups: int) -> None:
         )
 
     env = Numbers(EnvConfig(group_size=GROUP_SIZE))
-    client = PausingClient(ScriptedClient(reply))
-    world = World(env, client, FakeBackend(), "soak")
+    world = World(env, ScriptedClient(reply), FakeBackend(), "soak")
     async with RolloutClient(url, give_up_after_s=float("inf")) as api:
         sink = NativeSink(api, env.name, "soak", weight=1.0, min_allocation=None, group_size=GROUP_SIZE)
         with (
@@ -106,7 +104,7 @@ async def serve(url: str, folder: Path, groups: int) -> None:
         ):
             runner = Runner(world, store, RunLimits(16, 1, 8))
             limits = ServeLimits(16, groups, require_full_groups=False, poll_s=0.1)
-            serving = Serving(env.name, runner, store, pushed, sink, client, limits)
+            serving = Serving(env.name, runner, store, pushed, sink, world.gate, limits)
             await serving.run(endless_plan("soak", GROUP_SIZE, 0, env.get_next_item))
 
 

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import json
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,7 +26,6 @@ from rollouts.api.sinks import NativeSink
 from rollouts.attempt import World, attempt_rollout
 from rollouts.config import SandboxConfig
 from rollouts.connect import open_backend
-from rollouts.pausing import PausingClient
 from rollouts.pushed_log import PushedLog
 from rollouts.report import write_report
 from rollouts.runner import RunLimits, Runner
@@ -90,13 +88,11 @@ async def learn(output: Path, *, seed: int, control: bool, steps: int) -> dict[s
 async def serve(world: World, api: RolloutClient, folder: Path) -> None:
     """Push groups for as long as the trainer wants them."""
     env = world.env
-    client = PausingClient(world.client)
-    world = replace(world, client=client)
     with TrajectoryStore(folder / "trajectories.jsonl") as store, PushedLog(folder / "pushed") as pushed:
         sink = NativeSink(api, env.name, pushed.run_id, weight=1, min_allocation=None, group_size=GROUP_SIZE)
         limits = ServeLimits(CONCURRENT, None, require_full_groups=False, poll_s=0.2)
         runner = Runner(world, store, RunLimits(CONCURRENT, max_attempts=3, failure_limit=8))
-        serving = Serving(env.name, runner, store, pushed, sink, client, limits)
+        serving = Serving(env.name, runner, store, pushed, sink, world.gate, limits)
         await serving.run(endless_plan("train", GROUP_SIZE, env.config.seed, env.get_next_item))
 
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from environments.agent_loop import Limits, Transcript, agent_loop
+from environments.gate import Gate
 from inference.scripted import ScriptedClient
 from tests.toolsets.test_toolbox import box
 from trajectories.errors import ContextOverflow, ModelError
@@ -16,12 +17,12 @@ ECHO = Message.assistant(tool_calls=[ToolCall("c0", "echo", {"text": "hi"})])
 DONE = Message.assistant("done")
 
 
-async def converse(script, *, max_turns=4, turn_timeout_s=30.0, deadline_s=30.0, transcript=None):
+async def converse(script, *, max_turns=4, turn_timeout_s=30.0, deadline_s=30.0, transcript=None, gate=None):
     client = ScriptedClient(script)
     transcript = transcript or Transcript([Message.user("go")])
     async with client.session("t", list(transcript.messages), []) as session:
         limits = Limits(max_turns, turn_timeout_s, deadline_s)
-        await agent_loop(session, transcript, box(), limits, SamplingParams(seed=7))
+        await agent_loop(session, transcript, box(), limits, SamplingParams(seed=7), gate or Gate())
     return transcript, client
 
 
@@ -68,6 +69,29 @@ async def test_the_deadline_is_the_models_own_stop():
         return ECHO
 
     transcript, _ = await converse(slow, max_turns=1000, deadline_s=0.3)
+    assert transcript.stop_reason is StopReason.DEADLINE
+    assert transcript.turns
+
+
+async def test_time_at_a_shut_gate_counts_toward_no_limit():
+    gate = Gate()
+    gate.shut(True)
+    running = asyncio.create_task(converse([ECHO, DONE], turn_timeout_s=0.2, deadline_s=0.2, gate=gate))
+    await asyncio.sleep(0.5)
+    gate.shut(False)
+    transcript, _ = await running
+    assert transcript.stop_reason is StopReason.COMPLETED
+
+
+async def test_the_clock_of_a_rollout_goes_on_behind_the_gate():
+    async def forever(messages, tools):
+        await asyncio.sleep(0.01)
+        return ECHO
+
+    gate = Gate()
+    gate.shut(True)
+    asyncio.get_running_loop().call_later(0.2, gate.shut, False)
+    transcript, _ = await converse(forever, max_turns=10_000, deadline_s=0.1, gate=gate)
     assert transcript.stop_reason is StopReason.DEADLINE
     assert transcript.turns
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from environments.agent_loop import Limits, Transcript, agent_loop
+from environments.gate import Gate
 from inference.scripted import ScriptedClient
 from rollouts.summary import Summary
 from tests.builders import trajectory_of
@@ -103,7 +104,8 @@ async def converse(script, toolbox, max_turns=6):
     client = ScriptedClient(script)
     transcript = Transcript([Message.user("go")])
     async with client.session("t", list(transcript.messages), []) as session:
-        await agent_loop(session, transcript, toolbox, Limits(max_turns, 30.0, 30.0), SamplingParams(seed=7))
+        limits = Limits(max_turns, 30.0, 30.0)
+        await agent_loop(session, transcript, toolbox, limits, SamplingParams(seed=7), Gate())
     return transcript
 
 

@@ -20,7 +20,6 @@ from inference.scripted import ScriptedClient
 from rollouts.api.client import RolloutClient
 from rollouts.api.sinks import NativeSink, Sink
 from rollouts.attempt import World
-from rollouts.pausing import PausingClient
 from rollouts.pushed_log import PushedLog
 from rollouts.runner import RunLimits, Runner
 from rollouts.serving import ServeLimits, Serving
@@ -66,12 +65,11 @@ async def small_serving(
 ) -> AsyncIterator[Serving]:
     """The parts of `serve` around a scripted model."""
     env = Numbers(EnvConfig(group_size=2))
-    client = PausingClient(ScriptedClient(script or [a_turn()]))
-    world = World(env, client, FakeBackend(), "hash")
+    world = World(env, ScriptedClient(script or [a_turn()]), FakeBackend(), "hash")
     limits = {"max_concurrent": 8, "max_groups": 10, "require_full_groups": False, "poll_s": 0.05, **changes}
     with TrajectoryStore(folder / "trajectories.jsonl") as store, PushedLog(folder / "pushed.log") as pushed:
         runner = Runner(world, store, RunLimits(8, 1, 8))
-        yield Serving("numbers", runner, store, pushed, sink, client, ServeLimits(**limits))
+        yield Serving("numbers", runner, store, pushed, sink, world.gate, ServeLimits(**limits))
 
 
 def plan():
