@@ -1,0 +1,34 @@
+"""Adapters beside the types, and where it runs here the machinery, of the trainers they are for."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.real_parts import unavailable
+from tests.rollouts.api.serving import ROOT, run
+
+pytestmark = pytest.mark.timeout(300)
+HERE = Path(__file__).parent
+CHECKS = ("check_verl.py", "check_skyrl.py")
+
+
+@pytest.fixture(scope="module")
+def trainers_python() -> str:
+    """The interpreter of a virtual environment with verl and SkyRL."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lachesis"
+    python = cache / "trainers-venv" / "bin" / "python"
+    if not (cache / "trainers-venv" / "installed").exists():
+        unavailable(f"{python} is missing; run: .ci/trainers")
+    return str(python)
+
+
+async def test_the_trainers_own_packages_take_our_rollouts(trainers_python):
+    code, out = await run(
+        *(trainers_python, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", str(ROOT)),
+        *("--import-mode=importlib", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto"),
+        *("-p", "tests.trainers.skyrl_plugin", *(str(HERE / name) for name in CHECKS)),
+        PYTHONPATH=str(ROOT),
+    )
+    assert code == 0, out
+    assert "11 passed" in out
