@@ -85,10 +85,7 @@ def to_native(body: bytes, queued: QueuedGroup) -> bytes:
     """Translate a queued legacy body to a scored group, as MessagePack."""
     data = msgspec.json.decode(body, type=ScoredData)
     name = f"legacy-{queued.seq}"
-    rollouts = [
-        ScoredRollout(f"{name}/{index}", score, [_row(data, index)])
-        for index, score in enumerate(data.scores)
-    ]
+    rollouts = scored_rollouts(data, name)
     extras = {field: value for field in EXTRAS if (value := getattr(data, field)) is not None}
     group = ScoredGroup(
         key=name,
@@ -100,6 +97,14 @@ def to_native(body: bytes, queued: QueuedGroup) -> bytes:
         extras=extras,
     )
     return msgspec.msgpack.encode(group)
+
+
+def scored_rollouts(data: ScoredData, group: str) -> list[ScoredRollout]:
+    """Translate the sequences of a group, which has no name on this wire."""
+    return [
+        ScoredRollout(f"{group}/{index}", score, [_row(data, index)])
+        for index, score in enumerate(data.scores)
+    ]
 
 
 def scored_data(group: ScoredGroup, env_id: int | None) -> tuple[ScoredData, int]:

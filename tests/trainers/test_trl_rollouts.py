@@ -4,13 +4,14 @@ from copy import deepcopy
 
 import pytest
 
-from environments.lookup_env import LookupEnv, LookupEnvConfig
+from environments.lookup_env import LookupEnvConfig
 from inference.chat_template import OURS
 from inference.embedded import EmbeddedEngine
 from inference.managed import ManagedClient
 from rollouts.config import RunConfig
 from rollouts.store import TrajectoryStore
 from tests.trainers.fates import Fates, fates_client, run_in
+from tests.trainers.wordy_env import Wordy
 from trainers.trl_rollouts import TrlRollouts
 from trajectories.errors import ConfigError
 
@@ -69,13 +70,6 @@ def embedded(folder, tmp_path):
     env = Wordy(LookupEnvConfig(generated_items=16))
     client = ManagedClient(engine, folder, chat_template=OURS)
     return TrlRollouts(env, client, engine, run=RunConfig(output_dir=tmp_path, name="run"))
-
-
-class Wordy(LookupEnv):
-    """Rewards some words more than others, so that rewards differ and each step changes the weights."""
-
-    async def compute_reward(self, item, result, ctx):
-        return float(sum(sum(turn.output_ids) for turn in result.turns))
 
 
 class Versions:
