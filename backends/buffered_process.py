@@ -45,10 +45,6 @@ class BufferedProcess(Process):
         await self._drained.wait()
 
     @override
-    def poll(self) -> None:
-        """Do nothing: what is here has been received."""
-
-    @override
     def close(self) -> None:
         self._receive = None
         for task in self._tasks:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 import aiohttp
 from typing_extensions import override
 
-from backends.link import STDERR, STDOUT, Link, Receive
+from backends.link import STDERR, STDOUT, Link, PushedLink, Receive
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
 
 DEFAULT_HOST = "unix:///var/run/docker.sock"
@@ -148,31 +148,20 @@ class DockerApi:
         )
 
 
-class HijackedStream(asyncio.Protocol, Link):
+class HijackedStream(PushedLink, asyncio.Protocol):
     """An attached process: HTTP headers first, then raw input one way and framed output the other."""
 
-    in_order = False
-
     def __init__(self, receive: Receive):
+        super().__init__()
         self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receive: Receive | None = receive
         self._transport: asyncio.Transport | None = None
         self._pending = b""
-        self._writable = asyncio.Event()
-        self._writable.set()
 
     @override
     def write(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
-
-    @override
-    async def drain(self) -> None:
-        await self._writable.wait()
-
-    @override
-    def poll(self) -> None:
-        """Do nothing: what is here has been received."""
 
     @override
     def close(self) -> None:
@@ -186,16 +175,8 @@ class HijackedStream(asyncio.Protocol, Link):
         self._transport = transport
 
     @override
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    @override
-    def resume_writing(self) -> None:
-        self._writable.set()
-
-    @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._writable.set()
+        self.resume_writing()
         if not self.upgraded.done():
             self.upgraded.set_exception(OSError("the engine closed the connection"))
         elif self._receive is not None:

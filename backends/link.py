@@ -4,10 +4,13 @@ A backend only has to start a sandbox whose first process becomes ``warden.sh`` 
 become ``keeper.sh``, each as a `Link`. Everything else (commands, files, timeouts, sweeps) is shared.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+
+from typing_extensions import override
 
 STDOUT, STDERR = 1, 2
 
@@ -30,13 +33,34 @@ class Link(ABC):
     async def drain(self) -> None:
         """Wait until what was written is nearly all sent, or the link has ended."""
 
-    @abstractmethod
-    def poll(self) -> None:
+    def poll(self) -> None:  # noqa: B027 - most have received already what can be received
         """Receive what can be received at once."""
 
     @abstractmethod
     def close(self) -> None:
         """Stop receiving and free the descriptors; idempotent."""
+
+
+class PushedLink(Link):
+    """A link on a transport of asyncio's or a channel of asyncssh's, which say when to stop writing."""
+
+    in_order = False
+
+    def __init__(self) -> None:
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    @override
+    async def drain(self) -> None:
+        await self._writable.wait()
+
+    def pause_writing(self) -> None:
+        """Make `drain` wait."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Let `drain` go on."""
+        self._writable.set()
 
 
 class Sandbox(ABC):

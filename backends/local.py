@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from typing_extensions import override
@@ -61,13 +62,19 @@ class LocalSandbox(Sandbox):
 
     @classmethod
     async def start(
-        cls, warden: Warden, limits: LocalLimits, group: MemoryGroup | None, workspace: Path | None
+        cls,
+        warden: Warden,
+        limits: LocalLimits,
+        host: HostFacts,
+        group: MemoryGroup | None,
+        workspace: Path | None,
     ) -> "LocalSandbox":
         """Start a sandbox and wait until its first process is up.
 
         Args:
             warden: Its warden.
             limits: What it may use.
+            host: What is known of this host.
             group: What bounds its memory as a whole.
             workspace: Folder of the host over which its workspace is laid.
 
@@ -77,7 +84,7 @@ class LocalSandbox(Sandbox):
         (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - a vfork and an exec: done in a millisecond
-                launch_command(limits, HostFacts.here(limits.python), group and group.folder, workspace),
+                launch_command(limits, host, group and group.folder, workspace),
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -133,6 +140,10 @@ class LocalMaker(Maker):
         self._groups: MemoryGroups | None = None
         self._workspace: Path | None = None
 
+    @cached_property
+    def _host(self) -> HostFacts:
+        return HostFacts.here(self._limits.python)
+
     @override
     async def check(self) -> None:
         for tool in ("unshare", "setpriv", "mount"):
@@ -149,7 +160,7 @@ class LocalMaker(Maker):
         warden, limits = Warden(), resources.applied_to(self._limits)
         group = None if self._groups is None else self._groups.make(limits.total_memory_mb)
         try:
-            return await LocalSandbox.start(warden, limits, group, self._workspace), warden
+            return await LocalSandbox.start(warden, limits, self._host, group, self._workspace), warden
         except BaseException:
             if group is not None:
                 await finish(group.remove())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from backends.link import STDERR, STDOUT, Receive
+from backends.link import STDERR, STDOUT, PushedLink, Receive
 from backends.remote import Lost, Process
 from trajectories.errors import SandboxDied
 
@@ -17,31 +17,22 @@ if TYPE_CHECKING:
 END_TIMEOUT_S = 10.0
 
 
-class SshProcess(Process):
+class SshProcess(PushedLink, Process):
     """A process on an SSH channel. It has the methods that asyncssh calls on a session."""
 
     def __init__(self, receive: Receive, lost: Lost, ended: Callable[[], None]):
+        super().__init__()
         self._receive: Receive | None = receive
         self._lost = lost
         self._ended = ended
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
         self._over = asyncio.Event()
-        self._writable = asyncio.Event()
-        self._writable.set()
 
     @override
     def write(self, data: bytes) -> None:
         if self._channel is not None:
             with suppress(BrokenPipeError):  # the end of its outputs will say so
                 self._channel.write(data)
-
-    @override
-    async def drain(self) -> None:
-        await self._writable.wait()
-
-    @override
-    def poll(self) -> None:
-        """Do nothing: what is here has been received."""
 
     @override
     def close(self) -> None:
@@ -96,16 +87,8 @@ class SshProcess(Process):
             self._lost(f"the connection to the host was lost: {exc}")
         self._finish()
         self._over.set()
-        self._writable.set()
+        self.resume_writing()
         self._ended()
-
-    def pause_writing(self) -> None:
-        """Make `drain` wait."""
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        """Let `drain` go on."""
-        self._writable.set()
 
     def xon_xoff_requested(self, client_can_do: bool) -> None:
         """Do nothing: there is no terminal."""
