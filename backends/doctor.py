@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from backends.base import Slot
-from backends.bubblewrap import overlays_work
 from backends.memory_groups import MemoryGroups
+from backends.overlays import overlays_work
 from backends.registry import available_backends, create_backend, parse_options
 from trajectories.errors import LachesisError
 
@@ -96,11 +96,7 @@ def examine_host() -> list[Finding]:
     if groups is not None:
         groups.close()
     overlays = overlays_work()
-    reason = (
-        ""
-        if overlays
-        else "workspaces are copied from `workspace_from`" + (", as always for root" if root else "")
-    )
+    reason = "" if overlays else "workspaces are copied from `workspace_from`"
     findings.append(Finding("workspaces can be copy-on-write", overlays, reason))
     if root:
         detail = "sandboxes run as a user of their own, since no process limit binds root"

@@ -1,17 +1,19 @@
 # Prepares a private mount namespace and becomes bubblewrap in it.
 #
 # $1: options of the tmpfs that holds all a sandbox can write, so that one size bounds its bytes and one count its
-# inodes, and that vanishes with the namespace; $2: its user; $3: the control group to join, if any. Then host
+# inodes, and that vanishes with the namespace; $2: its user; $3: the control group to join, if any, which is done late:
+# see memory_groups.py; $4: the folder over which root has to lay the workspace, if any: see overlays.py. Then host
 # directories to pass through, "--", and the command. The tmpfs covers /sys, which nobody needs here. Bubblewrap alone
 # can neither bound inodes nor, where the harness is root and the sandbox is not, bind what only root can reach. Every
 # program started costs milliseconds of a cold start, so there are few.
 
 set -e
 echo 1000 >/proc/self/oom_score_adj # when memory runs out, the kernel takes the sandbox first
-[ -z "$3" ] || echo 0 >"$3/cgroup.procs"
+[ -z "$3" ] || exec 4>"$3/cgroup.procs"
 mount -t tmpfs -o "$1" tmpfs /sys
-user=$2 folders='/sys/workspace /sys/overlay /sys/tmp /sys/home /sys/shm' count=0
-shift 3
+user=$2 group=$3 below=$4 count=0
+folders='/sys/workspace /sys/upper /sys/overlay /sys/tmp /sys/home /sys/shm'
+shift 4
 for word; do
     [ "$word" != -- ] || break
     folders="$folders /sys/host$count"
@@ -28,4 +30,10 @@ while [ "$index" -lt "$count" ]; do
     shift
 done
 shift
+[ -z "$group" ] || { echo 0 >&4; exec 4>&-; }
+if [ -n "$below" ]; then
+    options=upperdir=/sys/upper,workdir=/sys/overlay,metacopy=on
+    (cd "$below" && exec mount -t overlay -o "lowerdir=.,$options" overlay /sys/workspace)
+    chown -hR "$user:$user" /sys/workspace
+fi
 exec "$@"

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from backends.bubblewrap import HostFacts, SandboxLimits, launch_command, overlays_work
+from backends.bubblewrap import HostFacts, SandboxLimits, launch_command
 from backends.fifos import PipeFolder
 from backends.finish import finish
 from backends.link import Link, Receive, Sandbox
 from backends.maker import Maker
 from backends.memory_groups import MemoryGroup, MemoryGroups
+from backends.overlays import overlays_work
 from backends.pipes import PipeLink
 from backends.resources import Resources
 from backends.warden import Warden
@@ -38,7 +39,7 @@ class LocalLimits(SandboxLimits):
     """Folder of a Python environment, such as ``.venv``: seen read-only, its programs first on PATH. None is
     the Python of this process without its packages."""
     workspace_from: Path | None = None
-    """See `PoolLimits`; laid under the workspace where `overlays_work`."""
+    """See `PoolLimits`; laid under the workspace where that works: see `overlays`."""
     total_memory_mb: int = 4096
     """Of all processes and files together, where control groups can be made (``python -m backends.doctor``
     tells); elsewhere each process is bounded alone, by ``memory_mb``, and files by ``disk_mb``."""
@@ -150,8 +151,9 @@ class LocalMaker(Maker):
             if shutil.which(tool) is None:
                 raise SandboxUnavailable(f"{tool!r} is not on PATH; install util-linux", retryable=False)
         self._groups = self._groups or MemoryGroups.here()
-        if self._limits.workspace_from is not None and await asyncio.to_thread(overlays_work):
-            self._workspace = self._limits.workspace_from.resolve()
+        if self._limits.workspace_from is not None:
+            folder = self._limits.workspace_from.resolve()
+            self._workspace = folder if await asyncio.to_thread(overlays_work, folder) else None
 
     @override
     async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:

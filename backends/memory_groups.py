@@ -1,7 +1,9 @@
 """Control groups that bound the memory of whole local sandboxes, where this host lets us make them.
 
 A group outlives the processes in it. So that none outlives a killed harness, a shell waits for the end of a
-pipe that the harness holds, and removes what is left.
+pipe that the harness holds, and removes what is left. The first process in a while that moves into any group
+waits for a grace period of the kernel's, some 10 ms; the shell makes such a move at every line, so that a
+sandbox that starts meanwhile need not wait.
 """
 
 import asyncio
@@ -14,9 +16,10 @@ from backends.owner import Owner
 
 MOUNT = Path("/sys/fs/cgroup")
 REMOVE_TIMEOUT_S = 5.0
-JANITOR = (
-    'read -r _; for _ in $(seq 600); do rmdir "$1"/*/ "$1"; [ -d "$1" ] || exit; sleep 0.1; done 2>/dev/null'
-)
+JANITOR = """
+while read -r _; do echo 0 >"${1%/*}/cgroup.procs"; done 2>/dev/null
+for _ in $(seq 600); do rmdir "$1"/*/ "$1"; [ -d "$1" ] || exit; sleep 0.1; done 2>/dev/null
+"""
 
 
 class MemoryGroup:
@@ -53,7 +56,10 @@ class MemoryGroups:
         if switch.exists():  # in version 2
             switch.write_text("+memory")
         self._janitor = subprocess.Popen(
-            ["sh", "-c", JANITOR, "janitor", str(self.folder)], stdin=subprocess.PIPE, start_new_session=True
+            ["sh", "-c", JANITOR, "janitor", str(self.folder)],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            start_new_session=True,
         )
 
     @classmethod
@@ -67,6 +73,8 @@ class MemoryGroups:
 
     def make(self, limit_mb: int) -> "MemoryGroup":
         """Make a group whose processes and files in memory have ``limit_mb`` together, and no swap."""
+        assert self._janitor.stdin is not None
+        self._janitor.stdin.write(b"\n")
         group = self.folder / str(self._made)
         self._made += 1
         group.mkdir()

@@ -124,16 +124,16 @@ async def test_workspaces_start_as_private_copies(tmp_path):
     assert (tmp_path / "file").read_text() == "original"
 
 
-UNPRIVILEGED = """
-import asyncio, os, pathlib, sys
+CHANGING = """
+import asyncio, pathlib, sys
 from backends import create_backend
 
 async def main():
     source = pathlib.Path(sys.argv[1])
-    assert os.geteuid() == 1000
     async with create_backend("local", warm=0, workspace_from=source, disk_mb=1) as backend:
         async with backend.acquire("a") as slot:
             print((await slot.exec("cat big | wc -c; echo changed >file; rm d/gone; ls . d")).stdout)
+            print((await slot.exec("mv d e && chmod 700 e && touch e/new && ls -l e", shell="other")).stderr)
             print((await slot.exec("df --output=fstype . | tail -1")).stdout)
             print((await slot.exec("head -c 2M /dev/zero >filler")).stderr)
         async with backend.acquire("b") as slot:
@@ -143,14 +143,21 @@ asyncio.run(main())
 """
 
 
-def test_without_privileges_workspaces_are_copy_on_write(tmp_path):
-    (tmp_path / "d").mkdir()
+@pytest.mark.parametrize(
+    "as_user",
+    [
+        pytest.param(["unshare", "--user", "--map-user=1000", "--map-group=1000"], id="a user"),
+        pytest.param([], id="root", marks=pytest.mark.skipif(os.geteuid() != 0, reason="not run by root")),
+    ],
+)
+def test_workspaces_are_copy_on_write(as_user, tmp_path):
+    tmp_path = tmp_path / "with, and: \\ in it"
+    (tmp_path / "d").mkdir(parents=True)
     (tmp_path / "d" / "gone").touch()
     (tmp_path / "file").write_text("original\n")
     (tmp_path / "big").write_bytes(bytes(3_000_000))  # more than the sandbox may write
-    as_user = ["unshare", "--user", "--map-user=1000", "--map-group=1000"]
     done = subprocess.run(
-        [*as_user, sys.executable, "-c", UNPRIVILEGED, str(tmp_path)],
+        [*as_user, sys.executable, "-c", CHANGING, str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
