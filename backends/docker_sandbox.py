@@ -74,7 +74,6 @@ class NearbyContainer(Sandbox):
             SandboxDied: The container has ended.
         """
         try:
-            await pipes.prepare()
             await warden.ask("side")
             answers = PipeReader(pipes.take("side", os.O_RDONLY), partial(warden.receive, STDOUT))
         except BaseException as error:

@@ -32,10 +32,6 @@ class PipeFolder:
         self._warden = warden
         self._fd = os.open(root / FOLDER, os.O_PATH | os.O_DIRECTORY)
 
-    async def prepare(self) -> None:
-        """Have the first pipes made, all at once."""
-        await self._warden.ask("pipes")
-
     async def open_shell(self, name: str, receive: Receive) -> Link:
         """Start a keeper on new pipes; see `Sandbox.open_shell`."""
         if await self._warden.ask("open", name, records=(BOOTSTRAP,)) != "opened":

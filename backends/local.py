@@ -105,7 +105,6 @@ class LocalSandbox(Sandbox):
             await warden.attach(sandbox._link, limits.start_timeout_s)
             first = _only_child(_only_child(process.pid))
             sandbox._pipes = PipeFolder(Path(f"/proc/{first}/root"), warden)
-            await sandbox._pipes.prepare()
         except BaseException as error:
             await finish(sandbox.destroy())
             if isinstance(error, OSError | ValueError):

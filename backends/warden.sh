@@ -12,11 +12,6 @@ pause() { read -r -t 0.003 -u 9; }
 
 say() { printf '\r%s\n' "$*" >&3; }
 
-# Makes the pipes of the first shells and the side channel by one program instead of one for each. No agent runs yet.
-make_first_pipes() {
-    mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} && unused=' side control main '
-}
-
 # Makes pipes under a name, unless that was done.
 make_pipes() { # name path...
     local name=$1
@@ -119,14 +114,14 @@ end_all() {
 }
 
 ulimit -c 0
-unused=
+# The pipes of the side channel and of the first shells are made by one program instead of one for each.
+mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} && unused=' side control main ' || unused=
 read -r pid_max </proc/sys/kernel/pid_max
 for limit in "$@"; do ulimit ${limit/=/ }; done
 say - up
 while IFS=' ' read -r -d '' token verb arguments; do
     case $verb in
     ping) say "$token" pong ;;
-    pipes) if make_first_pipes; then say "$token" made; else say "$token" failed; fi ;;
     open)
         IFS= read -r -d '' bootstrap
         if open_shell "$arguments" "$bootstrap"; then say "$token" opened; else say "$token" failed; fi
