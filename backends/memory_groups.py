@@ -2,8 +2,8 @@
 
 A group outlives the processes in it. So that none outlives a killed harness, a shell waits for the end of a
 pipe that the harness holds, and removes what is left. The first process in a while that moves into any group
-waits for a grace period of the kernel's, some 10 ms; the shell makes such a move at every line, so that a
-sandbox that starts meanwhile need not wait.
+waits for a grace period of the kernel's, some 10 ms. At every line the shell tries such a move, so that this
+wait goes on while a sandbox prepares, and the sandbox's own move is quick.
 """
 
 import asyncio
@@ -74,7 +74,8 @@ class MemoryGroups:
     def make(self, limit_mb: int) -> "MemoryGroup":
         """Make a group whose processes and files in memory have ``limit_mb`` together, and no swap."""
         assert self._janitor.stdin is not None
-        self._janitor.stdin.write(b"\n")
+        with suppress(OSError):  # it was killed
+            self._janitor.stdin.write(b"\n")
         group = self.folder / str(self._made)
         self._made += 1
         group.mkdir()

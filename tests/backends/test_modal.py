@@ -46,7 +46,7 @@ async def test_a_hundred_slots_at_once_start_in_turn_under_the_cap(server):
         await asyncio.gather(*(use(number) for number in range(100)))
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before) / 1024
     assert server.most_starting <= 25
-    assert max(abs(place - number) for place, number in enumerate(served)) <= 50, served
+    assert max(number - place for place, number in enumerate(served)) < 25, served  # whom it may overtake
     assert grown_mb < 300
     assert server.running() == []
 
