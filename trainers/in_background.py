@@ -27,6 +27,7 @@ class InBackground(Generic[Held]):
 
     def __init__(self, context: AbstractAsyncContextManager[Held]):
         self._context = context
+        self._running = set[asyncio.Task[Any]]()
 
     def __enter__(self) -> "InBackground[Held]":
         opened: Future[Any] = Future()
@@ -46,18 +47,28 @@ class InBackground(Generic[Held]):
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine to its end in the context's loop; an interrupt of the wait cancels it."""
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._tracked(work), self._loop)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
+    async def _tracked(self, work: Coroutine[Any, Any, Result]) -> Result:
+        task = asyncio.current_task()
+        assert task is not None, "coroutines run in tasks"
+        self._running.add(task)
+        try:
+            return await work
+        finally:
+            self._running.discard(task)
+
     async def _hold(self, opened: Future[Any]) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
         async with self._context as held:
             opened.set_result(held)
             await self._end.wait()
+            await asyncio.gather(*self._running, return_exceptions=True)
 
     def _close(self) -> None:
         self._thread.shutdown()

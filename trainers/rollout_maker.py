@@ -6,7 +6,7 @@ out, and how it is sampled, is the trainer's to say.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from environments.base import BaseAgentEnv
@@ -53,6 +53,17 @@ class RolloutMaker:
         spec = rollout_spec(f"{group}/{key}", self._items[key], repetition, self.env.config.seed, sampling)
         async with self._free:
             return await self._runner.make(spec)
+
+    async def make_all(
+        self, wanted: Iterable[tuple[str, str, int]], sampling: SamplingConfig
+    ) -> list[Trajectory]:
+        """Make rollouts named by group, key and repetition, at once, and return them in order; see `make`."""
+        try:
+            async with asyncio.TaskGroup() as making:
+                tasks = [making.create_task(self.make(*name, sampling)) for name in wanted]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
 
 
 @asynccontextmanager

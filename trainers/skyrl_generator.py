@@ -8,7 +8,6 @@ token that the mask excludes, with the mean reward of its group: so the group's 
 deviation a little smaller. How many they were is in ``rollout_metrics``.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -80,12 +79,11 @@ class SkyRLGenerator:
         sampling = trainer_sampling(input_batch["sampling_params"] or {}, rollouts.env.config.sampling)
         metadata = input_batch.get("batch_metadata")
         phase = f"{metadata.training_phase}-{metadata.global_step}" if metadata else "step"
-        trajectories = await asyncio.gather(
-            *(
-                rollouts.make(f"{phase}/{each.instance_id}", extra["item_key"], each.repetition_id, sampling)
-                for each, extra in zip(ids, extras, strict=True)
-            )
-        )
+        wanted = [
+            (f"{phase}/{each.instance_id}", extra["item_key"], each.repetition_id)
+            for each, extra in zip(ids, extras, strict=True)
+        ]
+        trajectories = await rollouts.make_all(wanted, sampling)
         return generator_output(ids, trajectories, step_wise=self._step_wise)
 
     async def close(self) -> None:

@@ -24,7 +24,11 @@ from trajectories.errors import ConfigError
 
 
 class TrlEnvironments:
-    """Pass `factory` and `reward` to the ``GRPOTrainer`` and train within its ``with``.
+    """Pass what it offers to the trainer, and train within its ``with``.
+
+        with TrlEnvironments(env, max_slots=64) as made:
+            data, factory = made.train_dataset, made.factory
+            GRPOTrainer(folder, made.reward, args, train_dataset=data, environment_factory=factory).train()
 
     Args:
         env: Not set up yet. All its groups get the same toolsets.

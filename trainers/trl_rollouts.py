@@ -37,7 +37,12 @@ Trainer = Any
 
 
 class TrlRollouts:
-    """Pass it as ``rollout_func``, its `reward` among ``reward_funcs``, and train within its ``with``.
+    """Pass it and what it offers to the trainer, and train within its ``with``.
+
+        engine = EmbeddedEngine(folder)
+        with TrlRollouts(env, ManagedClient(engine, folder), engine) as rollouts:
+            data, reward = rollouts.train_dataset, rollouts.reward
+            GRPOTrainer(folder, reward, args, train_dataset=data, rollout_func=rollouts).train()
 
     Args:
         env: Not set up yet.
@@ -107,17 +112,12 @@ class TrlRollouts:
         step = trainer.state.global_step
         await self._engine.update_weights(await asyncio.to_thread(_weights, trainer), str(step))
         self._calls += 1
-        tasks: list[asyncio.Task[Trajectory]] = []
-        try:
-            async with asyncio.TaskGroup() as rollouts:
-                for number, (key, repeated) in enumerate(groupby(prompts)):
-                    group = f"step-{step}/{self._calls}-{number}"
-                    for repetition, _ in enumerate(repeated):
-                        made = self._rollouts.held.make(group, key, repetition, sampling)
-                        tasks.append(rollouts.create_task(made))
-        except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None
-        return [task.result() for task in tasks]
+        wanted = [
+            (f"step-{step}/{self._calls}-{number}", key, repetition)
+            for number, (key, repeated) in enumerate(groupby(prompts))
+            for repetition, _ in enumerate(repeated)
+        ]
+        return await self._rollouts.held.make_all(wanted, sampling)
 
 
 def _keys(items: Sequence[TaskItem]) -> Any:

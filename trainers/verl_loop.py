@@ -2,11 +2,19 @@
 
 verl makes one object for each rollout and asks it to ``run`` with the fields of a dataset row; those of one
 worker process share environment, sandboxes and log. Tokens come from verl's own servers, in step with its
-policy. A row names its task item in ``extra_info["item_key"]``.
+policy. A row names its task item in ``extra_info["item_key"]``. The file that verl's setting
+``rollout.agent.agent_loop_config_path`` names holds
+
+    - name: lachesis
+      _target_: trainers.verl_loop.VerlAgentLoop
+      _convert_: all
+      environment: environments.terminal_env.TerminalEnv
+      settings: {env: {tier: easy}, run: {output_dir: data}}
 """
 
 import uuid
 from importlib import import_module
+from itertools import count
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -63,6 +71,9 @@ class VerlSettings(BaseModel):
 _opened: dict[str, OpenedOnce[RolloutMaker]] = {}
 """By settings: what the agent loops of this process share."""
 
+_numbers = count()
+"""Of rollouts, where verl's worker does not number those of a group."""
+
 
 async def close_all() -> None:
     """End the sandboxes and close the logs of this process's agent loops; they open again when used."""
@@ -111,7 +122,7 @@ class VerlAgentLoop:
         rollouts = await self._rollouts()
         session = fields.get("session_id")
         group = str(fields.get("uid", "verl"))
-        repetition = int(session) if session is not None else uuid.uuid4().int >> 97
+        repetition = next(_numbers) if session is None else int(session)
         sampling = trainer_sampling(sampling_params, rollouts.env.config.sampling)
         key = fields["extra_info"]["item_key"]
         trajectory = await rollouts.make(group, key, repetition, sampling)

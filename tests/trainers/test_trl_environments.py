@@ -2,7 +2,7 @@
 
 import pytest
 
-from environments.lookup_env import LookupEnv, LookupEnvConfig
+from environments.lookup_env import KEYS, LookupEnv, LookupEnvConfig
 from rollouts.config import SandboxConfig
 from toolsets.registry import TOOLSETS, resolve_tools
 from toolsets.tool import ToolResult, tool
@@ -12,8 +12,7 @@ from trainers.trl_tools import trl_tool
 from trajectories.errors import ConfigError
 from trajectories.messages import Message, ToolCall
 
-torch = pytest.importorskip("torch")
-trl = pytest.importorskip("trl")
+pytest.importorskip("torch")
 
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'environment_factory'", "ignore::FutureWarning")
 GROUP, STEPS = 4, 3
@@ -29,8 +28,13 @@ async def lookup(context, key: str) -> ToolResult:
     """
     if key == "k1":
         raise OSError("the disk is gone")
-    await context.sandbox.exec(f"echo {key} >> asked", timeout_s=5)
-    return ToolResult(key.replace("k", "v"))
+    if key in KEYS:
+        await context.sandbox.exec(f"echo {key} >> asked", timeout_s=5)
+    return ToolResult(found(key))
+
+
+def found(key: str) -> str:
+    return key.replace("k", "v") if key in KEYS else "nothing"
 
 
 class Digging(LookupEnv):
@@ -54,23 +58,13 @@ class Digging(LookupEnv):
         return reward
 
 
-class SpyingTrainer(trl.GRPOTrainer):
-    """Keeps what was said, and its rewards."""
-
-    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        episodes = zip(
-            (each["item_key"] for each in inputs), completions, rewards[:, 0].tolist(), strict=True
-        )
-        vars(self).setdefault("episodes", []).extend(episodes)
-        return rewards
-
-
 def test_trl_runs_our_tools_in_a_sandbox_for_each_episode_and_rewards_what_stands_in_it(
     lookup_folder, tmp_path
 ):
     from transformers import AutoTokenizer
     from trl.chat_template_utils import qwen3_template
+
+    from tests.trainers.trl_trainer import SpyingTrainer, cpu_config
 
     tokenizer = AutoTokenizer.from_pretrained(lookup_folder)
     tokenizer.response_template = qwen3_template
@@ -79,19 +73,7 @@ def test_trl_runs_our_tools_in_a_sandbox_for_each_episode_and_rewards_what_stand
         trainer = SpyingTrainer(
             model=str(lookup_folder),
             processing_class=tokenizer,
-            args=trl.GRPOConfig(
-                output_dir=str(tmp_path),
-                per_device_train_batch_size=2 * GROUP,
-                num_generations=GROUP,
-                max_steps=STEPS,
-                max_completion_length=24,
-                use_cpu=True,
-                bf16=False,
-                report_to="none",
-                save_strategy="no",
-                logging_steps=1,
-                disable_tqdm=True,
-            ),
+            args=cpu_config(tmp_path, max_steps=STEPS, learning_rate=1e-4, max_completion_length=40),
             train_dataset=environments.train_dataset,
             environment_factory=environments.factory,
             reward_funcs=environments.reward,
@@ -112,10 +94,11 @@ def test_trl_runs_our_tools_in_a_sandbox_for_each_episode_and_rewards_what_stand
         if any(call["arguments"].get("key") == "k1" for call in calls):
             assert reward != reward, "the world failed: no reward, and so no part in the baseline"
             continue
-        expected = [call["arguments"]["key"] for call in calls if call["name"] == "lookup"]
         results = [said["content"] for said in completion if said["role"] == "tool"]
-        assert results == [key.replace("k", "v") for key in expected][: len(results)]
-        scored.append((key, expected[: len(results)], completion[-1].get("content") or "", reward))
+        asked = [call["arguments"]["key"] for call in calls][: len(results)]
+        assert results == [found(each) for each in asked]
+        known = [each for each in asked if each in KEYS]
+        scored.append((key, known, completion[-1].get("content") or "", reward))
     assert sorted(scored) == sorted(env.scored)
 
 

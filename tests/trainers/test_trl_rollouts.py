@@ -1,7 +1,5 @@
 """TRL's own trainer over our rollouts: it trains the tokens that were sampled, by the weights it has."""
 
-from copy import deepcopy
-
 import pytest
 
 from environments.lookup_env import LookupEnvConfig
@@ -16,53 +14,9 @@ from trainers.trl_rollouts import TrlRollouts
 from trajectories.errors import ConfigError
 
 torch = pytest.importorskip("torch")
-trl = pytest.importorskip("trl")
-
-pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'", "ignore::FutureWarning")
 GROUP = 4
 
-
-class SpyingTrainer(trl.GRPOTrainer):
-    """Keeps what it is about to train on, with the logprobs that its weights of that moment give it."""
-
-    def _generate_and_score_completions(self, inputs):
-        batch = super()._generate_and_score_completions(inputs)
-        ids = torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1)
-        attention = torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1)
-        kept = vars(self).setdefault("batches", [])
-        if not kept:
-            self.first = deepcopy(self.model)
-        by = {"recomputed": self.model, "by_first_weights": self.first}
-        with torch.no_grad():
-            logps = {
-                name: self._get_per_token_logps_and_entropies(
-                    model, ids, attention, batch["completion_ids"].size(1)
-                )[0]
-                for name, model in by.items()
-            }
-        kept.append({**batch, **logps})
-        return batch
-
-
-def config(tmp_path, **changes):
-    return trl.GRPOConfig(
-        **{
-            "output_dir": str(tmp_path / "trl"),
-            "per_device_train_batch_size": 2 * GROUP,
-            "num_generations": GROUP,
-            "max_steps": 3,
-            "learning_rate": 0.01,
-            "lr_scheduler_type": "constant",
-            "use_cpu": True,
-            "bf16": False,
-            "report_to": "none",
-            "save_strategy": "no",
-            "logging_steps": 1,
-            "disable_tqdm": True,
-            "seed": 0,
-            **changes,
-        }
-    )
+pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'", "ignore::FutureWarning")
 
 
 def embedded(folder, tmp_path):
@@ -82,14 +36,16 @@ class Versions:
         self.versions.append(version)
 
 
-def trained(folder, rollouts, arguments, **options):
+def trained(folder, rollouts, tmp_path, options=None, **settings):
+    from tests.trainers.trl_trainer import SpyingTrainer, cpu_config
+
     trainer = SpyingTrainer(
         model=str(folder),
-        args=arguments,
+        args=cpu_config(tmp_path, **settings),
         train_dataset=rollouts.train_dataset,
         rollout_func=rollouts,
         reward_funcs=rollouts.reward,
-        **options,
+        **(options or {}),
     )
     trainer.train()
     return trainer
@@ -105,7 +61,7 @@ def test_trl_trains_the_ids_logprobs_and_masks_that_were_sampled_by_the_weights_
     lookup_folder, tmp_path
 ):
     with embedded(lookup_folder, tmp_path) as rollouts:
-        trainer = trained(lookup_folder, rollouts, config(tmp_path))
+        trainer = trained(lookup_folder, rollouts, tmp_path)
 
     with TrajectoryStore(tmp_path / "run" / "trajectories.jsonl") as store:
         records = list(store)
@@ -137,9 +93,9 @@ def test_trl_trains_the_ids_logprobs_and_masks_that_were_sampled_by_the_weights_
 def test_what_the_world_failed_and_what_says_nothing_is_neither_trained_nor_part_of_the_baseline(
     lookup_folder, tmp_path
 ):
-    arguments = config(tmp_path, per_device_train_batch_size=GROUP, max_steps=1, beta=0.1)
+    settings = {"per_device_train_batch_size": GROUP, "max_steps": 1, "beta": 0.1}
     with TrlRollouts(Fates(), fates_client(), Versions(), run=run_in(tmp_path)) as rollouts:
-        trainer = trained(lookup_folder, rollouts, arguments)
+        trainer = trained(lookup_folder, rollouts, tmp_path, **settings)
 
     (batch,) = trainer.batches
     assert sequences(batch, "completion_ids")[:2] == [[3, 4, 5], [3, 4, 5]]
@@ -154,9 +110,9 @@ def test_what_the_world_failed_and_what_says_nothing_is_neither_trained_nor_part
 
 
 def test_rollouts_are_sampled_as_the_trainer_is_set(lookup_folder, tmp_path):
-    arguments = config(tmp_path, per_device_train_batch_size=GROUP, max_steps=1, temperature=0.5)
+    settings = {"per_device_train_batch_size": GROUP, "max_steps": 1, "temperature": 0.5}
     with embedded(lookup_folder, tmp_path) as rollouts:
-        trainer = trained(lookup_folder, rollouts, arguments)
+        trainer = trained(lookup_folder, rollouts, tmp_path, **settings)
     with TrajectoryStore(tmp_path / "run" / "trajectories.jsonl") as store:
         assert {turn.sampling.temperature for record in store for turn in record.turns} == {0.5}
     (batch,) = trainer.batches
@@ -168,15 +124,16 @@ def test_rollouts_are_sampled_as_the_trainer_is_set(lookup_folder, tmp_path):
 @pytest.mark.parametrize("unknown", [{"min_p": 0.1}, {"repetition_penalty": 1.2}])
 def test_sampling_that_environments_do_not_offer_is_refused(lookup_folder, tmp_path, unknown):
     with embedded(lookup_folder, tmp_path) as rollouts, pytest.raises(ConfigError, match="min_p"):
-        trained(lookup_folder, rollouts, config(tmp_path, **unknown))
+        trained(lookup_folder, rollouts, tmp_path, **unknown)
 
 
 def test_trl_trains_an_adapter_and_its_merged_weights_sample(lookup_folder, tmp_path):
     peft = pytest.importorskip("peft")
-    arguments = config(tmp_path, max_steps=2, learning_rate=0.1)
     lora = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
     with embedded(lookup_folder, tmp_path) as rollouts:
-        trainer = trained(lookup_folder, rollouts, arguments, peft_config=lora)
+        trainer = trained(
+            lookup_folder, rollouts, tmp_path, {"peft_config": lora}, max_steps=2, learning_rate=0.1
+        )
     last = trainer.batches[-1]
     assert (last["recomputed"] - last["sampling_per_token_logps"]).nan_to_num().abs().max() < 1e-4
     stale = last["by_first_weights"] - last["sampling_per_token_logps"]
