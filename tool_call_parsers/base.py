@@ -36,7 +36,7 @@ class ParserStream:
         Events are for watching; the message of ``finish`` is the result. (A ``</think>`` whose opening the
         prompt held makes calls already reported drafts.)
         """
-        self._append(delta, token_ids)
+        self._source.append(delta, token_ids)
         next(self._steps, None)
         events, self._out.events = self._out.events, []
         return events
@@ -46,16 +46,6 @@ class ParserStream:
         self._source.finish_reason = finish_reason
         next(self._steps, None)
         return self._out.message()
-
-    def whole(self, text: str, finish_reason: FinishReason, token_ids: Sequence[int] | None) -> Message:
-        """Take a text that is complete: ``feed`` and ``finish`` in one."""
-        self._append(text, token_ids)
-        return self.finish(finish_reason)
-
-    def _append(self, delta: str, token_ids: Sequence[int] | None) -> None:
-        self._source.append(delta)
-        if token_ids is not None and self._source.tokens:
-            self._source.tokens.extend(self._source.text, token_ids)
 
 
 class Format(Protocol):
@@ -113,13 +103,20 @@ class Parser(ABC):
             reasoning_open: Whether the prompt already opened a think block.
             token_ids: The sampled ids; with a tokenizer they give calls and errors their ``token_span``.
         """
-        return self.stream(reasoning_open).whole(text, finish_reason, token_ids)
+        source, out, steps = self._begin(reasoning_open)
+        source.append(text, token_ids)
+        source.finish_reason = finish_reason
+        next(steps, None)
+        return out.message()
 
     def stream(self, reasoning_open: bool = False) -> ParserStream:
         """Begin to read a completion that arrives in pieces."""
+        return ParserStream(*self._begin(reasoning_open))
+
+    def _begin(self, reasoning_open: bool) -> tuple[Source, Assembly, Steps[None]]:
         source = Source(TokenMap(self._tokenizer) if self._tokenizer else None)
         out = Assembly(source, self.schemas.names, self._open_reasoning)
-        return ParserStream(source, out, self._format.steps(source, out, reasoning_open))
+        return source, out, self._format.steps(source, out, reasoning_open)
 
     def render(self, message: Message) -> str:
         """Write an assistant message in this format."""

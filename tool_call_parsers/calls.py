@@ -40,11 +40,13 @@ def call_from_json(
     if not isinstance(arguments, dict):
         return Fault(span, "bad_structure", f"{key!r} of {name!r} is not a JSON object. {advice}")
     call_id = call.get("id")
-    return Call(span, name, arguments, call_id if isinstance(call_id, str) else None, mismatch)
+    return Call(
+        span, name, cast(dict[str, Any], arguments), call_id if isinstance(call_id, str) else None, mismatch
+    )
 
 
 def call_from_arguments(name: str, value: Any, span: Span, native_id: str | None = None) -> Item:
     """Take a name and the decoded arguments that came with it."""
     if not isinstance(value, dict):
         return Fault(span, "bad_structure", f"The arguments of {name!r} are not a JSON object.")
-    return Call(span, name, value, native_id)
+    return Call(span, name, cast(dict[str, Any], value), native_id)

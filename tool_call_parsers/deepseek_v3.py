@@ -28,7 +28,7 @@ class DeepSeekV31Format(MarkedJsonFormat):
     closers = (_CALL_END, _CALLS_END)
     section_closers = (_CALLS_END,)
     ends = ("<｜end▁of▁sentence｜>",)
-    head_pattern = rf"(?:{_CALLS})?({_CALL})([\w.-]+){_SEP}"
+    head_pattern = rf"(?:{_CALLS})?(?P<begin>{_CALL})(?P<name>[\w.-]+){_SEP}"
     tail_pattern = _CALL_END
     example = f'{_CALLS}{_CALL}tool{_SEP}{{"argument": "value"}}{_CALL_END}{_CALLS_END}'
 
@@ -42,7 +42,7 @@ class DeepSeekV3Format(DeepSeekV31Format):
     """``function<｜tool▁sep｜>name`` and a fenced JSON object between the call markers."""
 
     inner = ("```json", "json")
-    head_pattern = rf"(?:{_CALLS})?({_CALL})function{_SEP}([\w.-]+)\n```json\n"
+    head_pattern = rf"(?:{_CALLS})?(?P<begin>{_CALL})function{_SEP}(?P<name>[\w.-]+)\n```json\n"
     tail_pattern = rf"```{_CALL_END}"
     example = (
         f'{_CALLS}{_CALL}function{_SEP}tool\n```json\n{{"argument": "value"}}\n```{_CALL_END}{_CALLS_END}'

@@ -31,7 +31,7 @@ _TEXT_ENDS = Markers(("<|start|>assistant", "<|end|>", "<|return|>"))
 _STRAY = Markers(_CLOSERS)
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _CALL_HEAD = (
-    r"((?:<\|start\|>assistant)?<\|channel\|>commentary to=functions\.([\w.-]+)"
+    r"(?P<begin>(?:<\|start\|>assistant)?<\|channel\|>commentary to=functions\.(?P<name>[\w.-]+)"
     r" <\|constrain\|>json<\|message\|>)"
 )
 _CALL_TAIL = r"<\|call\|>"
@@ -46,10 +46,10 @@ class HarmonyFormat:
     )
 
     def __init__(self):
-        self._row = JsonRow(_CALL_HEAD, _CALL_TAIL, self._ordinary)
+        self._row = JsonRow(_CALL_HEAD, _CALL_TAIL, "", self._ordinary)
 
     def _ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
-        return call_from_arguments(head[2], body, span)
+        return call_from_arguments(head["name"], body, span)
 
     def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
         """Read the messages of one completion; text outside of any is content."""

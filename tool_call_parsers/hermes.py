@@ -24,7 +24,7 @@ class HermesFormat(JsonBlockFormat):
     def __init__(self, tools: ToolSchemas, tag: str = "tool_call"):
         self.openers = (f"<{tag}>",)
         self.closers = (f"</{tag}>",)
-        self.head_pattern, self.tail_pattern = f"(<{tag}>)", f"</{tag}>"
+        self.head_pattern, self.tail_pattern = f"(?P<begin><{tag}>)", f"</{tag}>"
         self._opener = Markers(self.openers)
         self.example = f'<{tag}>\n{{"name": "<tool>", "arguments": {{…}}}}\n</{tag}>'
         super().__init__(tools)

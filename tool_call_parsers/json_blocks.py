@@ -12,34 +12,43 @@ from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Source
 from trajectories.messages import Span
 
+_BLANK = r"[ \t\r\n]*+"
+
 
 class JsonRow:
     """Blocks in their ordinary form with nothing but blanks between them.
 
     Args:
-        head: Pattern of what stands before the object; group 1 is where the block begins.
+        head: Pattern of what stands before the object; its group ``begin`` is where the block begins.
         tail: Pattern of what stands after it.
+        section_tail: Pattern of what may end a section of blocks.
         call: Makes the call of a block from the match of its head, its object and its span.
     """
 
-    def __init__(self, head: str, tail: str, call: Callable[[re.Match[str], Any, Span], Item]):
-        self._head = re.compile(rf"[ \t\r\n]*+{head}[ \t\r\n]*+(?=\{{)")
-        self._tail = re.compile(rf"[ \t\r\n]*+{tail}" if tail else "")
+    def __init__(
+        self, head: str, tail: str, section_tail: str, call: Callable[[re.Match[str], Any, Span], Item]
+    ):
+        head = rf"{_BLANK}{head}{_BLANK}(?=\{{)"
+        tail = rf"{_BLANK}{tail}" if tail else ""
+        self._head = re.compile(head)
+        self._between = re.compile(rf"{tail}(?P<end>)(?:{_BLANK}(?:{section_tail}))?(?:{head})?")
         self._call = call
 
     def at_hand(self, src: Source, start: int) -> Block | None:
         """Read the blocks from ``start`` on that stand there whole; None where not even one does."""
         text, end = src.text, start
         items: list[Item] = []
-        while head := self._head.match(text, end):
-            body = json_at_hand(src, head.end())
-            if body is None:
+        head = self._head.match(text, start)
+        while head and (body := json_at_hand(src, head.end())):
+            between = self._between.match(text, body[1])
+            if between is None:
                 break
-            tail = self._tail.match(text, body[1])
-            if tail is None:
+            end = between.start("end")
+            items.append(self._call(head, body[0], (head.start("begin"), end)))
+            if between.start("begin") < 0:
+                end = between.end()
                 break
-            end = tail.end()
-            items.append(self._call(head, body[0], (head.start(1), end)))
+            head = between
         return Block(end, items) if items else None
 
 
@@ -51,7 +60,8 @@ class JsonBlockFormat(BlockFormat):
 
     def __init__(self, tools: ToolSchemas):
         super().__init__(tools)
-        self._row = JsonRow(self.head_pattern, self.tail_pattern, self.ordinary)
+        section_tail = "|".join(map(re.escape, self.section_closers))
+        self._row = JsonRow(self.head_pattern, self.tail_pattern, section_tail, self.ordinary)
 
     @abstractmethod
     def ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:

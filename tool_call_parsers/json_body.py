@@ -9,9 +9,11 @@ broken body neither swallows its siblings nor costs a scan to the end of the tex
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
+
+import msgspec
 
 from tool_call_parsers.source import Source, Steps
 
@@ -65,6 +67,9 @@ _scan_once: Callable[[str, int], tuple[Any, int]] = _decoder.scan_once  # pyrigh
 """What ``raw_decode`` calls; raises ``StopIteration`` where no value begins."""
 
 
+_decode_whole: Callable[[str], Any] = msgspec.json.Decoder().decode
+
+
 def decode_json(text: str) -> Any:
     """Return the value of a text that is JSON as a whole; None where it is not."""
     try:
@@ -78,13 +83,29 @@ def json_at_hand(src: Source, pos: int) -> tuple[Any, int] | None:
     if src.bad_json > _PATIENCE:
         return None
     try:
-        value, end = _scan_once(src.text, pos)
+        value, end = _last_value(src, pos) or _scan_once(src.text, pos)
     except (ValueError, StopIteration, RecursionError):
         src.bad_json += 1
         return None
     if end - pos > 2 * MAX_DEPTH and _too_deep(value):
         return None
     return value, end
+
+
+def _last_value(src: Source, pos: int) -> tuple[Any, int] | None:
+    """Return the value at ``pos`` if it ends with the last brace of the text, as that of the only call does.
+
+    That it can be decoded proves the end, and msgspec decodes twice as fast as what finds an end by itself.
+    It is tried once in a text. Whatever msgspec refuses is left to the scanner, which takes a little more.
+    """
+    if src.guessed or not src.ended:
+        return None
+    src.guessed = True
+    end = src.text.rfind("}", pos) + 1
+    try:
+        return _decode_whole(src.text[pos:end]), end
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        return None
 
 
 def read_json(src: Source, pos: int) -> Steps[JsonValue | JsonFault]:
@@ -121,9 +142,10 @@ def _decoded(text: str, end: int) -> JsonValue | JsonFault:
 
 
 def _too_deep(value: dict[str, Any] | list[Any], levels: int = MAX_DEPTH) -> bool:
-    items: Iterable[Any] = value.values() if isinstance(value, dict) else value
-    inner: list[Any] = [item for item in items if isinstance(item, (dict, list))]
-    return bool(inner) and (levels == 1 or any(_too_deep(item, levels - 1) for item in inner))
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, (dict, list)) and (levels == 1 or _too_deep(cast(Any, item), levels - 1)):
+            return True
+    return False
 
 
 class Scan:

@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tool_call_parsers.base import Parser
 from tool_call_parsers.blocks import BlockFormat

@@ -28,14 +28,15 @@ class KimiK2Format(MarkedJsonFormat):
     section_closers = (_SECTION_END,)
     ends = ("<|im_end|>", "[EOS]")
     head_pattern = (
-        rf"(?:{re.escape(_SECTION)})?({re.escape(_CALL)})(functions\.([\w.-]+):\d+){re.escape(_ARGUMENTS)}"
+        rf"(?:{re.escape(_SECTION)})?(?P<begin>{re.escape(_CALL)})"
+        rf"(?P<id>functions\.(?P<name>[\w.-]+):\d+){re.escape(_ARGUMENTS)}"
     )
     tail_pattern = re.escape(_CALL_END)
     example = f'{_SECTION}{_CALL}functions.tool:0{_ARGUMENTS}{{"argument": "value"}}{_CALL_END}{_SECTION_END}'
 
     def ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
         """Return the call of a block in the ordinary form."""
-        return call_from_arguments(head[3], body, span, head[2])
+        return call_from_arguments(head["name"], body, span, head["id"])
 
     def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
         """Read the id and take the name from it."""

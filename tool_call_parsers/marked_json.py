@@ -38,8 +38,8 @@ class MarkedJsonFormat(JsonBlockFormat):
         return pos
 
     def ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
-        """Return the call of a block in the ordinary form; group 2 of the head is the name."""
-        return call_from_arguments(head[2], body, span)
+        """Return the call of a block in the ordinary form."""
+        return call_from_arguments(head["name"], body, span)
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read one call, or the opening of a section."""

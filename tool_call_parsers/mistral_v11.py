@@ -25,13 +25,13 @@ class MistralV11Format(MarkedJsonFormat):
     closers = ()
     ends = ("</s>",)
     think = ("[THINK]", "[/THINK]")
-    head_pattern = r"(\[TOOL_CALLS\])([\w.-]+)(?:\[CALL_ID\](\w+))?\[ARGS\]"
+    head_pattern = r"(?P<begin>\[TOOL_CALLS\])(?P<name>[\w.-]+)(?:\[CALL_ID\](?P<id>\w+))?\[ARGS\]"
     tail_pattern = ""
     example = f'{_CALL}tool{_ARGS}{{"argument": "value"}}'
 
     def ordinary(self, head: re.Match[str], body: Any, span: Span) -> Item:
         """Return the call of a block in the ordinary form."""
-        return call_from_arguments(head[2], body, span, head[3])
+        return call_from_arguments(head["name"], body, span, head["id"])
 
     def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
         """Read the name and, where it stands, the id."""

@@ -7,7 +7,7 @@ suspended wait remembers how far it has looked: each character is looked at once
 """
 
 import re
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -65,7 +65,7 @@ class Markers:
 class Source:
     """The text of one completion so far."""
 
-    __slots__ = ("_absent", "bad_json", "finish_reason", "memo", "text", "tokens", "unclosed")
+    __slots__ = ("_absent", "bad_json", "finish_reason", "guessed", "memo", "text", "tokens", "unclosed")
 
     def __init__(self, tokens: TokenMap | None = None):
         self.text = ""
@@ -75,17 +75,21 @@ class Source:
         """What looking ahead has shown, kept by who looked: so many bad blocks in a row stay linear."""
         self.bad_json = 0
         """How many values that are no JSON, or not yet whole, were tried so far."""
+        self.guessed = False
+        """Whether it was tried if the text's last brace ends a value."""
         self.unclosed: dict[int, Any] = {}
         """The brackets that no JSON closed when it was last read, each with what was wrong."""
         self._absent: dict[Markers, int] = {}
         """From where on the text, now that it has ended, surely has none of some markers."""
 
-    def append(self, delta: str) -> None:
-        """Add text at the end, in time of the new text alone."""
+    def append(self, delta: str, token_ids: Sequence[int] | None = None) -> None:
+        """Add text at the end, in time of the new text alone, with the ids it was decoded from."""
         # CPython grows a string in place while a local name holds its only reference.
         text, self.text = self.text, ""
         text += delta
         self.text = text
+        if token_ids is not None and self.tokens:
+            self.tokens.extend(text, token_ids)
 
     @property
     def ended(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.builders import trajectory_of
 from trajectories.errors import ConfigError
@@ -87,8 +88,8 @@ def test_the_systems_own_prompt_follows_the_tool_prompt():
 def test_a_malformed_call_keeps_its_raw_text_in_its_place():
     raw = '<tool_call>\n{"name": "terminal", "argum\n</tool_call>'
     broken = ParseError("invalid_json", raw, (0, len(raw)), "not JSON")
-    good = replace(call(0, "ls"), span=(len(raw) + 1, len(raw) + 50))
-    message = replace(Message.assistant(tool_calls=[good]), errors=[broken])
+    good = structs.replace(call(0, "ls"), span=(len(raw) + 1, len(raw) + 50))
+    message = Message("assistant", tool_calls=[good], errors=[broken])
     (_, value) = entries(trajectory_of([Message.user("go"), message]))[-1]
     assert value.startswith(raw)
     assert value.index(raw) < value.index('"arguments": {"command": "ls"}')
@@ -96,7 +97,8 @@ def test_a_malformed_call_keeps_its_raw_text_in_its_place():
 
 def test_a_flagged_call_is_written_once():
     flagged = ParseError("unknown_tool", "<tool_call>…", (0, 10), "no such tool")
-    message = replace(Message.assistant(tool_calls=[replace(call(0, "ls"), span=(0, 10))]), errors=[flagged])
+    good = structs.replace(call(0, "ls"), span=(0, 10))
+    message = Message("assistant", tool_calls=[good], errors=[flagged])
     (_, value) = entries(trajectory_of([Message.user("go"), message]))[-1]
     assert value.count("<tool_call>") == 1
 
