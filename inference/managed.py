@@ -20,6 +20,7 @@ from inference.model_files import ModelFiles, load_model_files
 from inference.openings import Openings
 from inference.parser_choice import choose_parser
 from inference.probe import TemplateReport, probe
+from tool_call_parsers import OpenReasoning
 from trajectories.errors import ConfigError
 from trajectories.messages import Message, ToolSchema
 
@@ -31,6 +32,8 @@ class ManagedClient:
         engine: Where tokens come from. The client starts and closes it.
         tokenizer: Folder or hub name of the model's tokenizer, or its files already read.
         parser: Name of the tool-call format the model writes; by default the one its chat template writes.
+        calls_in_open_reasoning: What becomes of a call in a think block that the model never closed: an error
+            that it is told, or a call.
         chat_template: Name of a shipped template or path of a ``.jinja`` file. By default the model's own,
             unless it carries no tools and the vocabulary is ChatML's: then the shipped ``hermes``.
         template_variables: What the template may read besides the conversation, such as ``enable_thinking``.
@@ -45,6 +48,7 @@ class ManagedClient:
         tokenizer: str | Path | ModelFiles,
         *,
         parser: str | None = None,
+        calls_in_open_reasoning: OpenReasoning = "refuse",
         chat_template: str | Path | None = None,
         template_variables: Mapping[str, Any] | None = None,
         history: HistoryPolicy = "append",
@@ -53,6 +57,7 @@ class ManagedClient:
     ):
         self.engine = engine
         self._parser = parser
+        self._calls_in_open_reasoning: OpenReasoning = calls_in_open_reasoning
         self._history: HistoryPolicy = history
         self._trust_first_prompt = trust_first_prompt
         self._clock = clock
@@ -129,6 +134,7 @@ class ManagedClient:
             report=report,
             stop_ids=report.end_ids | files.stop_ids,
             parser=choose_parser(self._parser, template, report),
+            calls_in_open_reasoning=self._calls_in_open_reasoning,
             history=self._history,
             trust_first_prompt=self._trust_first_prompt,
             clock=self._clock,

@@ -20,7 +20,7 @@ from inference.openings import Openings
 from inference.probe import BridgeKind, TemplateReport
 from inference.session import Completion
 from inference.well_formed import well_formed
-from tool_call_parsers import get_parser
+from tool_call_parsers import OpenReasoning, get_parser
 from trajectories.errors import ContextOverflow
 from trajectories.messages import Message, ToolSchema
 from trajectories.tokens import TokenPrefix
@@ -50,6 +50,7 @@ class Shared:
     stop_ids: frozenset[int]
     """Ids that end a turn: the template's, and those the model's authors name."""
     parser: str
+    calls_in_open_reasoning: OpenReasoning
     history: HistoryPolicy
     trust_first_prompt: bool
     clock: Callable[[], datetime]
@@ -70,7 +71,9 @@ class ManagedSession:
         self._tools = list(tools)
         self._now = shared.clock()
         self._trusted = len(messages) if shared.trust_first_prompt else 0
-        self._parser = get_parser(shared.parser, self._tools, shared.bridge.encoder)
+        self._parser = get_parser(
+            shared.parser, self._tools, shared.bridge.encoder, shared.calls_in_open_reasoning
+        )
         self._messages: tuple[Told, ...] = tuple(map(well_formed, messages))
         self._ids: TokenPrefix | None = None
         """Prompt and output of the last turn; None before the first."""

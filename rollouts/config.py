@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from environments.config import EnvConfig
 from rollouts.runner import RunLimits
 from rollouts.serve_config import ServeConfig
+from tool_call_parsers import OpenReasoning
 
 ENV_PREFIX = "LACHESIS_"
 ENV_DELIMITER = "__"
@@ -18,16 +19,23 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class EmbeddedModel(_Section):
+class _TokenModel(_Section):
+    """What can be set of a model whose text is written and read here."""
+
+    parser: str | None = None
+    """Format of the model's tool calls; the one its chat template writes if unset."""
+    calls_in_open_reasoning: OpenReasoning = "refuse"
+    """A call in a think block the model never closed: an error it is told, or `accept`ed as a call."""
+    chat_template: str | None = None
+    """Shipped template (`hermes`) or .jinja file to use instead of the model's own."""
+
+
+class EmbeddedModel(_TokenModel):
     """A Hugging Face model folder, run in this process; needs no server."""
 
     kind: Literal["embedded"] = "embedded"
     path: str
     """Model folder; `python scripts/fetch_model.py` makes one."""
-    parser: str | None = None
-    """Format of the model's tool calls; the one its chat template writes if unset."""
-    chat_template: str | None = None
-    """Shipped template (`hermes`) or .jinja file to use instead of the model's own."""
 
 
 class OpenAIModel(_Section):
@@ -42,7 +50,7 @@ class OpenAIModel(_Section):
     """Bearer token, if the server wants one."""
 
 
-class ManagedModel(_Section):
+class ManagedModel(_TokenModel):
     """A token server (vLLM or SGLang): ids in, ids and logprobs out; tool calls are parsed here."""
 
     kind: Literal["managed"]
@@ -54,10 +62,6 @@ class ManagedModel(_Section):
     """Model name as the server knows it; the only one it serves if unset."""
     api_key: SecretStr | None = None
     """Bearer token, if the server wants one."""
-    parser: str | None = None
-    """Format of the model's tool calls; the one its chat template writes if unset."""
-    chat_template: str | None = None
-    """Shipped template (`hermes`) or .jinja file to use instead of the model's own."""
     history: Literal["append", "template"] = "append"
     """Where the template rewrites history: keep what was sampled, or start a new row from a new rendering."""
 

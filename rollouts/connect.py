@@ -68,7 +68,13 @@ async def open_backend(config: SandboxConfig, max_slots: int) -> AsyncIterator[T
 async def _client(config: ModelConfig) -> ModelClient:
     if isinstance(config, EmbeddedModel):
         engine = EmbeddedEngine(config.path)
-        return ManagedClient(engine, config.path, parser=config.parser, chat_template=config.chat_template)
+        return ManagedClient(
+            engine,
+            config.path,
+            parser=config.parser,
+            calls_in_open_reasoning=config.calls_in_open_reasoning,
+            chat_template=config.chat_template,
+        )
     urls = config.base_url.split(",")
     key = config.api_key.get_secret_value() if config.api_key else None
     if isinstance(config, OpenAIModel):
@@ -81,5 +87,10 @@ async def _client(config: ModelConfig) -> ModelClient:
         headers={"Authorization": f"Bearer {key}"} if key else None,
     )
     return ManagedClient(
-        engine, files, parser=config.parser, chat_template=config.chat_template, history=config.history
+        engine,
+        files,
+        parser=config.parser,
+        calls_in_open_reasoning=config.calls_in_open_reasoning,
+        chat_template=config.chat_template,
+        history=config.history,
     )

@@ -39,10 +39,10 @@ def call_from_json(
         mismatch = f"{key!r} must be a JSON object, not a string that holds one. {advice}"
     if not isinstance(arguments, dict):
         return Fault(span, "bad_structure", f"{key!r} of {name!r} is not a JSON object. {advice}")
-    call_id = call.get("id")
-    return Call(
-        span, name, cast(dict[str, Any], arguments), call_id if isinstance(call_id, str) else None, mismatch
-    )
+    native_id = call.get("id")
+    if not isinstance(native_id, str):
+        native_id = None
+    return Call(span, name, cast(dict[str, Any], arguments), native_id, mismatch)
 
 
 def call_from_arguments(name: str, value: Any, span: Span, native_id: str | None = None) -> Item:

@@ -65,6 +65,10 @@ def test_a_key_is_never_saved_readably():
         (["--env.tier", "impossible"], "env.tier: "),
         (["--model.kind", "embedded", "--model.base_url", "http://x"], "unknown setting model.base_url"),
         (["--model.kind", "openai", "--model.name", "m"], "model"),
+        (
+            ["--model.calls_in_open_reasoning", "maybe"],
+            "model.calls_in_open_reasoning: Input should be 'refuse' or 'accept'",
+        ),
         (["stray"], "stray"),
     ],
 )
