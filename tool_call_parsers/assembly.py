@@ -43,7 +43,7 @@ class Content:
         self._fresh = True
         """Whether the run since the last block holds nothing but blanks, all of them in ``_held``."""
         self._carried = ""
-        """The newline dropped before a block; comes back where more text follows."""
+        """The newline dropped before a block (one, even of two); comes back where more text follows."""
         self._after_block = False
         self._newlines = 0
 
@@ -63,16 +63,18 @@ class Content:
         self.parts.append(body)
         return body
 
-    def block(self, newlines: int = 1) -> str:
+    def block(self, before: int = 1, after: int = 1) -> str:
         """Note that a block begins here and return the blanks that turned out to be content.
 
         Args:
-            newlines: How many newlines after the block belong to it.
+            before: How many newlines before the block belong to it.
+            after: How many after it do.
         """
         blanks = "" if self._fresh else "".join(self._held)
-        if blanks.endswith("\n"):
-            blanks, self._carried = blanks[:-1], "\n"
-        self._held, self._fresh, self._after_block, self._newlines = [], True, True, newlines
+        for _ in range(before):
+            if blanks.endswith("\n"):
+                blanks, self._carried = blanks[:-1], "\n"
+        self._held, self._fresh, self._after_block, self._newlines = [], True, True, after
         if blanks:
             self.parts.append(blanks)
         return blanks
@@ -128,9 +130,9 @@ class Assembly:
         """Take characters of the answer."""
         self._emit("content", self._content.add(self._source.text[start:end]))
 
-    def block(self) -> None:
-        """Note that a block begins here."""
-        if blanks := self._content.block():
+    def block(self, newlines: int = 1) -> None:
+        """Note that a block begins here, so many newlines before it belonging to it."""
+        if blanks := self._content.block(newlines):
             self._emit("content", blanks)
 
     def next_message(self) -> None:
@@ -140,7 +142,7 @@ class Assembly:
 
     def begin_reasoning(self) -> None:
         """Note that a think block begins here; an empty one is still a think block."""
-        self._emit("content", self._content.block(newlines=2))
+        self._emit("content", self._content.block(after=2))
         if self._reasoning is None:
             self._reasoning = []
         else:

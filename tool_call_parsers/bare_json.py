@@ -19,14 +19,14 @@ from tool_call_parsers.source import Markers, Source, Steps
 from trajectories.messages import Span, ToolCall
 
 _LOOKS_LIKE_CALL = re.compile(r'\{\s*"(?:name|type)"\s*:')
-_ROW_ENDS = re.compile(r"[ \t\r]*+(?:\n[ \t\r\n]*+(?!;)|\Z)")
+_ROW_ENDS = re.compile(r"[ \t\r]*+(?:\n[ \t\r\n]*+(?![;,])|\Z)")
 """The end of a line, where the row doesn't go on after it."""
-_SEPARATOR = Markers((";",))
+_SEPARATORS = Markers((";", ","))
 _FENCE = Markers(("```",))
 
 
 class BareJsonFormat(BlockFormat):
-    """Objects at the beginning of a line; several may follow each other, parted by ``;`` or nothing."""
+    """Objects at the beginning of a line; several may follow each other, ``;`` or a comma between."""
 
     tag: str
     """What may stand before the first call."""
@@ -54,10 +54,10 @@ class BareJsonFormat(BlockFormat):
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
         """Read the calls of one row."""
-        if not self.stands_free(src.text, start):
-            return None
         sure = opener == self.tag and self.after_tag_only_calls
         pos = (yield from src.past_blank(start + len(opener))) if opener == self.tag else start
+        if not self.stands_free(src.text, start) and not (sure and src.text.startswith("{", pos)):
+            return None
         items: list[Item] = []
         end = start
         while src.text.startswith("{", pos):
@@ -70,9 +70,10 @@ class BareJsonFormat(BlockFormat):
             items.append(item)
             end = pos = item.span[1]
             pos = yield from src.past_blank(pos)
-            if (yield from src.at(_SEPARATOR, pos)):
-                end = pos + 1
-                pos = yield from src.past_blank(end)
+            if separator := (yield from src.at(_SEPARATORS, pos)):
+                following = yield from src.past_blank(pos + 1)
+                if separator == ";" or src.text.startswith("{", following):
+                    end, pos = pos + 1, following
             elif "\n" in src.text[end:pos]:
                 break
         if not items:

@@ -17,7 +17,6 @@ from tool_call_parsers.assembly import Assembly, Event, OpenReasoning
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Source, Steps
 from tool_call_parsers.token_map import Tokenizer, TokenMap
-from trajectories.hermes_codec import render_turn
 from trajectories.messages import Message, ToolCall, ToolSchema
 from trajectories.turn import FinishReason
 
@@ -71,7 +70,10 @@ class Parser(ABC):
             told (``refuse``) or a call (``accept``, for models that forget ``</think>``).
     """
 
-    think: tuple[str, str] = ("<think>", "</think>")
+    think: tuple[str, str] = ("<think>\n", "\n</think>\n\n")
+    """What is written around the reasoning."""
+    before_calls = "\n"
+    """What is written between the content and the calls."""
 
     def __init__(
         self,
@@ -120,8 +122,12 @@ class Parser(ABC):
 
     def render(self, message: Message) -> str:
         """Write an assistant message in this format."""
-        calls = self.render_calls(message.tool_calls) if message.tool_calls else ""
-        return render_turn(message.content, message.reasoning, calls, think=self.think)
+        content, calls, thought = message.content or "", "", ""
+        if message.reasoning is not None:
+            thought = message.reasoning.join(self.think)
+        if message.tool_calls:
+            calls = (self.before_calls if content else "") + self.render_calls(message.tool_calls)
+        return thought + content + calls
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         """Write the calls of one message."""

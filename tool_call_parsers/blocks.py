@@ -15,7 +15,7 @@ from functools import cached_property
 
 from tool_call_parsers.assembly import Assembly, Mark
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose, Word
-from tool_call_parsers.prose import Quotes, blanks_before, starts_line
+from tool_call_parsers.prose import Quotes, blanks_before, in_quotes, starts_line
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps, any_of, blank_end
 
@@ -44,6 +44,8 @@ class BlockFormat(ABC):
     """The right form, shown to the model."""
     think: tuple[str, str] | None = ("<think>", "</think>")
     """What opens and closes a think block."""
+    newlines_before = 1
+    """How many newlines before a block belong to it."""
 
     def __init__(self, tools: ToolSchemas):
         self.tools = tools
@@ -228,7 +230,7 @@ class BlockRun:
             self._commit(items, end)
 
     def _commit(self, items: Sequence[Item], end: int) -> None:
-        self._out.block()
+        self._out.block(self._form.newlines_before)
         for item in items:
             self._out.add(item)
         self._pos = end
@@ -334,9 +336,14 @@ class BlockRun:
             begin = safe
 
         stops = any_of(form.think[1], *form.ends)
+        mention: re.Match[str] | None = None
         stop = yield from src.until(stops, start, passed)
-        while stop and stop.group() in form.ends and not (yield from self._nothing_follows(stop.end())):
-            stop = yield from src.until(stops, stop.end(), passed)
+        while stop and not (yield from self._ends_thought(stop)):
+            if stop.group() == form.think[1]:
+                mention = mention or stop
+            stop = yield from src.until(stops, stop.end(), None if mention else passed)
+        if mention and (stop is None or stop.group() in form.ends):
+            stop = mention
         passed(stop.start() if stop else len(src.text))
         self._out.end_reasoning()
         closed = stop is not None and stop.group() == form.think[1]
@@ -345,6 +352,14 @@ class BlockRun:
         if not closed and not src.cut:
             yield from self._calls_in_open_reasoning(start)
         return self._pos
+
+    def _ends_thought(self, stop: re.Match[str]) -> Steps[bool]:
+        """Tell whether a marker ends the think block: a quoted one does only if no other follows."""
+        if stop.group() in self._form.ends:
+            return (yield from self._nothing_follows(stop.end()))
+        while stop.end() == len(self._src.text) and not self._src.ended:
+            yield
+        return not in_quotes(self._src.text, stop.start(), stop.end())
 
     def _think_closed(self, start: int, end: int) -> Steps[int]:
         """Read a closing marker whose opening was not taken for one: what stands between was a draft.

@@ -75,13 +75,17 @@ class DeepSeekV3Format(DeepSeekV31Format):
 class DeepSeekV31(Parser):
     """Calls in one section, arguments bare."""
 
+    before_calls = ""
+    between = ""
+    """What is written between two calls."""
+
     def build_format(self, tools: ToolSchemas) -> DeepSeekV31Format:
         """Build what reads this format."""
         return DeepSeekV31Format(tools)
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         """Write the section of calls."""
-        return f"{_CALLS}{''.join(self.render_call(call) for call in calls)}{_CALLS_END}"
+        return f"{_CALLS}{self.between.join(map(self.render_call, calls))}{_CALLS_END}"
 
     def render_call(self, call: ToolCall) -> str:
         """Write one call."""
@@ -94,6 +98,8 @@ class DeepSeekV31(Parser):
 
 class DeepSeekV3(DeepSeekV31):
     """Calls in one section, arguments fenced."""
+
+    between = "\n"
 
     def build_format(self, tools: ToolSchemas) -> DeepSeekV3Format:
         """Build what reads this format."""

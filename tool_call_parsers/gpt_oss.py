@@ -29,6 +29,8 @@ _HEADER_ENDS = Markers(("<|message|>", "<|start|>assistant", *_CLOSERS))
 _ENDS = Markers(("<|start|>assistant", *_CLOSERS))
 _TEXT_ENDS = Markers(("<|start|>assistant", "<|end|>", "<|return|>"))
 _STRAY = Markers(_CLOSERS)
+_TO, _CHANNEL_MARK = Markers(("to=",)), Markers(("<|channel|>",))
+_NAME = re.compile(r"[^\s<]*")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _CALL_HEAD = (
     r"(?P<begin>(?:<\|start\|>assistant)?<\|channel\|>commentary to=functions\.(?P<name>[\w.-]+)"
@@ -54,6 +56,9 @@ class HarmonyFormat:
     def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
         """Read the messages of one completion; text outside of any is content."""
         pos = (yield from self._text(src, out, 0, reasoning=True)) if reasoning_open else 0
+        role_end = yield from self._role_end(src, pos)
+        if role_end is not None:
+            pos = (yield from self._headed(src, out, pos, role_end)) or pos
         sent = pos
 
         def passed(safe: int) -> None:
@@ -63,21 +68,41 @@ class HarmonyFormat:
 
         while begin := (yield from src.until(_BEGINS, pos, passed)):
             passed(begin.start())
-            header = yield from src.until(_HEADER_ENDS, begin.end())
-            if header and header.group() == "<|message|>":
-                out.next_message()
-                pos: int = self._at_hand(src, out, begin.start()) or (
-                    yield from self._message(src, out, begin.start(), header.start(), header.end())
-                )
-                while mark := (yield from src.at(_STRAY, pos)):
-                    pos += len(mark)
-                sent = pos
-            elif header is None and begin.start() == pos:
-                out.add(Fault((pos, len(src.text)), "unclosed", f"The message has no body. {self._advice}"))
-                return
-            else:
-                pos = begin.end()
+            end = None
+            if begin.start() == pos or (yield from src.until(_HEADER_ENDS, begin.end())):
+                end = yield from self._headed(src, out, begin.start(), begin.end())
+            pos, sent = end or begin.end(), end or sent
         passed(len(src.text))
+
+    def _role_end(self, src: Source, pos: int) -> Steps[int | None]:
+        """Return where the channel begins if the text goes on with the role that the prompt began."""
+        pos = yield from src.past_blank(pos)
+        if not (yield from src.at(_TO, pos)):
+            return None
+        pos = yield from src.past(_NAME, pos)
+        pos = yield from src.past_blank(pos)
+        return pos if (yield from src.at(_CHANNEL_MARK, pos)) else None
+
+    def _headed(self, src: Source, out: Assembly, start: int, look: int) -> Steps[int | None]:
+        """Read the message whose header begins at ``start`` and return its end; None if it is none."""
+        header = yield from src.until(_HEADER_ENDS, look)
+        if header is None:
+            out.add(Fault((start, len(src.text)), "unclosed", f"The message has no body. {self._advice}"))
+            return len(src.text)
+        if header.group() == "<|call|>" and _RECIPIENT.search(src.text[start : header.start()]):
+            out.next_message()
+            what = f"Between the header and the body comes no <|message|>. {self._advice}"
+            out.add(Fault((start, header.end()), "bad_structure", what))
+            return header.end()
+        if header.group() != "<|message|>":
+            return None
+        out.next_message()
+        end: int = self._at_hand(src, out, start) or (
+            yield from self._message(src, out, start, header.start(), header.end())
+        )
+        while mark := (yield from src.at(_STRAY, end)):
+            end += len(mark)
+        return end
 
     @property
     def _advice(self) -> str:

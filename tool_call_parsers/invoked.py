@@ -84,6 +84,7 @@ class InvokeFormat(TaggedFormat):
 class DsmlFormat(InvokeFormat):
     """DeepSeek's tags; the models also write other names of the section than their template."""
 
+    newlines_before = 2
     ends = ("<｜end▁of▁sentence｜>",)
 
     def __init__(self, tools: ToolSchemas, section: str):
@@ -113,19 +114,21 @@ class DeepSeekV32(Parser):
     """Calls in DSML; each value says whether it is a string or JSON."""
 
     section = "function_calls"
+    think = ("<think>", "</think>")
+    before_calls = ""
 
     def build_format(self, tools: ToolSchemas) -> DsmlFormat:
         """Build what reads this format."""
         return DsmlFormat(tools, self.section)
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """Write the section of calls."""
-        return f"<｜DSML｜{self.section}>\n{super().render_calls(calls)}\n</｜DSML｜{self.section}>"
+        """Write the section of calls, an empty line before it."""
+        return f"\n\n<｜DSML｜{self.section}>\n{super().render_calls(calls)}\n</｜DSML｜{self.section}>"
 
     def render_call(self, call: ToolCall) -> str:
         """Write one call."""
-        parameters = "".join(_dsml_parameter(key, value) for key, value in call.arguments.items())
-        return f'<｜DSML｜invoke name="{call.name}">\n{parameters}</｜DSML｜invoke>'
+        parameters = "\n".join(_dsml_parameter(key, value) for key, value in call.arguments.items())
+        return f'<｜DSML｜invoke name="{call.name}">\n{parameters}\n</｜DSML｜invoke>'
 
     def render_result(self, call: ToolCall, content: str) -> str:
         """Write the result of a call."""
@@ -169,4 +172,4 @@ def _dsml_parameter(key: str, value: Any) -> str:
     is_string = isinstance(value, str)
     text = value if is_string else json.dumps(value, ensure_ascii=False)
     mark = "true" if is_string else "false"
-    return f'<｜DSML｜parameter name="{key}" string="{mark}">{text}</｜DSML｜parameter>\n'
+    return f'<｜DSML｜parameter name="{key}" string="{mark}">{text}</｜DSML｜parameter>'

@@ -30,8 +30,9 @@ class JsonRow:
     ):
         head = rf"{_BLANK}{head}{_BLANK}(?=\{{)"
         tail = rf"{_BLANK}{tail}" if tail else ""
+        section_tail = rf"(?:{_BLANK}(?:{section_tail}))?" if section_tail else ""
         self._head = re.compile(head)
-        self._between = re.compile(rf"{tail}(?P<end>)(?:{_BLANK}(?:{section_tail}))?(?:{head})?")
+        self._between = re.compile(rf"{tail}(?P<end>){section_tail}(?:{head})?")
         self._call = call
 
     def at_hand(self, src: Source, start: int) -> Block | None:

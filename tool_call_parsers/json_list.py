@@ -159,6 +159,7 @@ class Mistral(JsonListParser):
     form = MistralFormat
     before = "[TOOL_CALLS] "
     think = ("[THINK]", "[/THINK]")
+    before_calls = ""
 
     def render_call(self, call: ToolCall) -> str:
         """Write one element of the list, with the id where it is the model's own."""

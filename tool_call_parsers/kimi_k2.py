@@ -14,18 +14,20 @@ from tool_call_parsers.source import Markers, Source, Steps
 from trajectories.messages import Span, ToolCall
 
 _SECTION, _SECTION_END = "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"
+_SINGULAR, _SINGULAR_END = "<|tool_call_section_begin|>", "<|tool_call_section_end|>"
+"""What the models write at times."""
 _CALL, _ARGUMENTS, _CALL_END = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
-_ID_ENDS = Markers((_ARGUMENTS, _CALL, _CALL_END, _SECTION_END, "{", "\n"))
+_ID_ENDS = Markers((_ARGUMENTS, _CALL, _CALL_END, _SECTION_END, _SINGULAR_END, "{", "\n"))
 _ID = re.compile(r"(?:functions\.)?(.*?)(?::\d+)?")
 
 
 class KimiK2Format(MarkedJsonFormat):
     """The syntax."""
 
-    openers = (_SECTION, _CALL)
-    section_openers = (_SECTION,)
-    closers = (_CALL_END, _SECTION_END)
-    section_closers = (_SECTION_END,)
+    openers = (_SECTION, _SINGULAR, _CALL)
+    section_openers = (_SECTION, _SINGULAR)
+    closers = (_CALL_END, _SECTION_END, _SINGULAR_END)
+    section_closers = (_SECTION_END, _SINGULAR_END)
     ends = ("<|im_end|>", "[EOS]")
     head_pattern = (
         rf"(?:{re.escape(_SECTION)})?(?P<begin>{re.escape(_CALL)})"
@@ -54,6 +56,8 @@ class KimiK2Format(MarkedJsonFormat):
 
 class KimiK2(Parser):
     """Calls in one section, each with its id."""
+
+    before_calls = ""
 
     def build_format(self, tools: ToolSchemas) -> KimiK2Format:
         """Build what reads this format."""

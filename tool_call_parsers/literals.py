@@ -19,14 +19,21 @@ _BLANK = re.compile(r"\s*")
 _STRING = {quote: re.compile(rf"(?:[^{quote}\\\r\n]++|\\[^\r\n])*+") for quote in "'\""}
 """The inside of a string; possessive, so that it never backtracks."""
 
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
+_LONG_STRING = {
+    quote: re.compile(rf"(?:[^{quote}\\]++|\\.|{quote}{quote}?(?=[^{quote}]))*+", re.DOTALL)
+    for quote in "'\""
+}
+"""The inside of a string between three quotes; quotes at the end of the text may still be its end."""
+
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n|.)")
 _NUMBER = re.compile(r"[+-]?\d*(?:\.\d*)?(?:[eE][+-]?\d+)?")
+_PYTHON_INTEGER = re.compile(r"[+-]?0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)|[+-]?[1-9]\d*(?:_\d+)+")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _ESCAPES = {
     "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0",
-    "\\": "\\", "'": "'", '"': '"',
+    "\\": "\\", "'": "'", '"': '"', "\n": "", "\r\n": "",
 }  # fmt: skip
 _HEX = "xuU"
 
@@ -67,8 +74,10 @@ class Literals:
         if depth > _MAX_DEPTH:
             raise NotALiteral(f"it is nested more than {_MAX_DEPTH} levels deep")
         char = self._peek()
-        if char in ("'", '"') and char:
-            return self._string(char)
+        if char and char in "'\"":
+            return self._strings()
+        if char == "(":
+            return self._parenthesized(depth)
         if char == "[":
             return self._sequence("]", lambda: self.value(depth + 1))
         if char == "{":
@@ -104,7 +113,18 @@ class Literals:
         self.pos += 1
         return items
 
+    def _parenthesized(self, depth: int) -> Any:
+        """Read a tuple, told as a list, or a value in parentheses."""
+        items = self._sequence(")", lambda: self.value(depth + 1))
+        last = self.pos - 2
+        while self.text[last].isspace():
+            last -= 1
+        return items[0] if len(items) == 1 and self.text[last] != "," else items
+
     def _number(self) -> int | float:
+        if python := _PYTHON_INTEGER.match(self.text, self.pos):
+            self.pos = python.end()
+            return int(python[0], 0)
         found = _NUMBER.match(self.text, self.pos)
         digits = found[0] if found else ""
         self.pos += len(digits)
@@ -116,12 +136,22 @@ class Literals:
             raise NotALiteral(f"{digits} is no number: write strings in quotes")
         return value
 
+    def _strings(self) -> str:
+        """Read a string, or several in a row, which are one."""
+        parts = [self._string(self.text[self.pos])]
+        while (quote := self._peek()) and quote in "'\"":
+            parts.append(self._string(quote))
+        return "".join(parts)
+
     def _string(self, quote: str) -> str:
-        body = _STRING[quote].match(self.text, self.pos + 1)
-        end = body.end() if body else self.pos + 1
-        if self.text[end : end + 1] != quote:
+        long = self.text.startswith(quote * 3, self.pos)
+        delimiter = quote * 3 if long else quote
+        start = self.pos + len(delimiter)
+        body = (_LONG_STRING if long else _STRING)[quote].match(self.text, start)
+        end = body.end() if body else start
+        if not self.text.startswith(delimiter, end):
             raise NotALiteral("a string is not closed on its line: write line breaks as \\n")
-        text, self.pos = self.text[self.pos + 1 : end], end + 1
+        text, self.pos = self.text[start:end], end + len(delimiter)
         return _joined_surrogates(_ESCAPE.sub(_unescaped, text)) if "\\" in text else text
 
 
@@ -158,8 +188,13 @@ def read_group(src: Source, pos: int) -> Steps[Group]:
     depth = 0
     while mark := (yield from src.until(_BRACKETS, pos)):
         pos = mark.end()
-        if mark.group() in _STRING:
-            end = yield from _string_end(src, pos, mark.group())
+        if (quote := mark.group()) in _STRING:
+            while len(src.text) < pos + 2 and not src.ended:
+                yield
+            if src.text.startswith(quote * 2, pos):
+                end = yield from _long_string_end(src, pos + 2, quote)
+            else:
+                end = yield from _string_end(src, pos, quote)
             if end is None:
                 return Group(len(src.text), "the text ends inside a string", cut=True)
             if src.text[end - 1] != mark.group():
@@ -170,6 +205,17 @@ def read_group(src: Source, pos: int) -> Steps[Group]:
             if depth == 0:
                 return Group(pos)
     return Group(len(src.text), "the text ends inside the arguments", cut=True)
+
+
+def _long_string_end(src: Source, pos: int, quote: str) -> Steps[int | None]:
+    """Wait for the end of a string between three quotes; None where the text ends first."""
+    while True:
+        pos = yield from src.past(_LONG_STRING[quote], pos)
+        if src.text.startswith(quote * 3, pos):
+            return pos + 3
+        if src.ended:
+            return None
+        yield
 
 
 def _string_end(src: Source, pos: int, quote: str) -> Steps[int | None]:

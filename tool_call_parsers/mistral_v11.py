@@ -15,6 +15,7 @@ from trajectories.messages import Span, ToolCall
 
 _CALL, _ID, _ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 _NAME_ENDS = Markers((_ID, _ARGS, _CALL, "{", "\n"))
+_NAME = re.compile(r"[\w.-]+")
 _ID_ENDS = Markers((_ARGS, _CALL, "{", "\n"))
 
 
@@ -34,8 +35,10 @@ class MistralV11Format(MarkedJsonFormat):
         return call_from_arguments(head["name"], body, span, head["id"])
 
     def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
-        """Read the name and, where it stands, the id."""
+        """Read the name and, where it stands, the id; ``[ARGS]`` may be missing, as servers take it off."""
         stop = yield from src.until(_NAME_ENDS, pos)
+        if stop and stop.group() == "{" and (name := _NAME.fullmatch(src.text, pos, stop.start())):
+            return Head(name[0], stop.start())
         name = yield from self.word(src, pos, _NAME_ENDS, _ID if stop and stop.group() == _ID else _ARGS)
         if isinstance(name, Broken) or stop is None or stop.group() == _ARGS:
             return name if isinstance(name, Broken) else Head(name.text, name.end)
@@ -47,6 +50,7 @@ class MistralV11(Parser):
     """Calls with a marker each; native ids survive."""
 
     think = ("[THINK]", "[/THINK]")
+    before_calls = ""
 
     def build_format(self, tools: ToolSchemas) -> MistralV11Format:
         """Build what reads this format."""

@@ -16,6 +16,14 @@ def blanks_before(text: str, pos: int) -> int:
     return pos
 
 
+_QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”"}
+
+
+def in_quotes(text: str, start: int, end: int) -> bool:
+    """Tell whether a quotation mark stands right before ``start`` and its other half right after ``end``."""
+    return text[end : end + 1] == _QUOTES.get(text[start - 1 : start], "no mark")
+
+
 class Quotes:
     """Whether a position in growing prose stands inside a code fence or an inline code span."""
 

@@ -42,24 +42,11 @@ def render_assistant(
     tool_calls: Sequence[ToolCall] = (),
 ) -> str:
     """Write an assistant turn; no think block where ``reasoning`` is None."""
-    return render_turn(
-        content, reasoning, "\n".join(render_call(call.name, call.arguments) for call in tool_calls)
-    )
-
-
-def render_turn(
-    content: str | None,
-    reasoning: str | None,
-    calls: str,
-    *,
-    think: tuple[str, str] = ("<think>", "</think>"),
-) -> str:
-    """Put together the parts of an assistant turn; no think block where ``reasoning`` is None."""
-    answer = "\n".join(part for part in (content, calls) if part)
+    calls = [render_call(call.name, call.arguments) for call in tool_calls]
+    answer = "\n".join([content, *calls] if content else calls)
     if reasoning is None:
         return answer
-    opener, closer = think
-    return f"{opener}\n{reasoning}\n{closer}" + ("\n\n" if content else "\n" if calls else "") + answer
+    return f"<think>\n{reasoning}\n</think>" + ("\n\n" if content else "\n" if calls else "") + answer
 
 
 def render_result(name: str | None, content: str) -> str:

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - a table reads better with one entry a line
 
 from tests.tool_call_parsers.cases import Case
+from tests.tool_call_parsers.hard_cases import HARD
 from tests.tool_call_parsers.spellings import SPELLINGS
 
 
@@ -208,4 +209,5 @@ SPECIAL = [
     *dsml("deepseek_v32", "function_calls"),
     *dsml("deepseek_v4", "tool_calls"),
     *others(),
+    *HARD,
 ]

