@@ -2,6 +2,7 @@
 
 Used by the benchmark and by the differential test; imports nothing of this project. The tokenizer is built on
 the spot: bytes, and every marker of every format as a special token, so that no model has to be downloaded.
+Harmony needs its own vocabulary, where ``TIKTOKEN_ENCODINGS_BASE`` says.
 """
 
 # pyright: reportMissingImports=false
@@ -11,6 +12,7 @@ import json
 import multiprocessing
 import sys
 import time
+from types import SimpleNamespace
 
 TIME_LIMIT_S = 20
 """For three runs of one text, wall time: a pattern that backtracks may never end."""
@@ -27,8 +29,8 @@ MARKERS = [
 ]  # fmt: skip
 
 
-def build_tokenizer():
-    """Build a tokenizer of bytes and markers."""
+def build_tokenizer(family):
+    """Build a tokenizer of bytes and markers; vLLM takes Mistral's for the older kind where one is missing."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -36,11 +38,12 @@ def build_tokenizer():
     tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in MARKERS])
+    markers = [marker for marker in MARKERS if (family, marker) != ("mistral", "[ARGS]")]
+    tokenizer.add_special_tokens([AddedToken(marker, special=True) for marker in markers])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|im_end|>")
 
 
-def reader(family, tokenizer, tools):
+def reader(family, tools):
     """Return a function that parses one text with vLLM's parser of the family."""
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
     from vllm.tool_parsers import ToolParserManager
@@ -48,10 +51,33 @@ def reader(family, tokenizer, tools):
     request = ChatCompletionRequest(
         messages=[{"role": "user", "content": "x"}], model="m", tools=tools, skip_special_tokens=False
     )
+    tokenizer = build_tokenizer(family)
+    if family == "gpt_oss":
+        return harmony_reader(tokenizer, request)
     build = ToolParserManager.get_tool_parser(NAMES.get(family, family))
 
     def read(text):
         return build(tokenizer, request.tools).extract_tool_calls(text, request)
+
+    return read
+
+
+def harmony_reader(tokenizer, request):
+    """Return a function that reads harmony from ids, as vLLM does; the vocabulary is OpenAI's."""
+    from vllm.parser.harmony import HarmonyParser, get_encoding
+    from vllm.reasoning.gptoss_reasoning_parser import GptOssReasoningParser
+    from vllm.tool_parsers.gptoss_tool_parser import GptOssToolParser
+
+    class Parser(HarmonyParser):
+        reasoning_parser_cls = GptOssReasoningParser
+        tool_parser_cls = GptOssToolParser
+
+    def read(text):
+        ids = get_encoding().encode(text, allowed_special="all")
+        _, content, calls = Parser(tokenizer, request.tools).parse("", request, model_output_token_ids=ids)
+        return SimpleNamespace(
+            tool_calls=[SimpleNamespace(function=call) for call in calls or ()], content=content
+        )
 
     return read
 
@@ -97,11 +123,10 @@ def main():
     """Read the request, run the parsers, write the results."""
     request = json.load(sys.stdin)
     work = timed if request["mode"] == "time" else parsed
-    tokenizer = build_tokenizer()
     results = {}
     for family, texts in request["texts"].items():
         try:
-            read = reader(family, tokenizer, request["tools"])
+            read = reader(family, request["tools"])
         except Exception as error:
             print(f"{family}: {error}", file=sys.stderr)
             continue

@@ -1,10 +1,11 @@
-"""Where the interpreter of a vLLM installation is, for the differential test."""
+"""What the comparisons with vLLM and with the makers' encoders need."""
 
 import os
 from pathlib import Path
 
 import pytest
 
+from tests.inference.sessions.families import FETCH, REAL
 from tests.real_parts import unavailable
 
 
@@ -15,3 +16,12 @@ def vllm_python() -> Path:
     if not named:
         unavailable("set LACHESIS_VLLM_PYTHON to the python of a vLLM installation")
     return Path(named)
+
+
+@pytest.fixture(scope="session")
+def harmony_vocabulary() -> Path:
+    """The folder with the vocabulary that OpenAI's library reads."""
+    folder = REAL / "harmony"
+    if not folder.is_dir():
+        unavailable(f"{folder} is missing; run: python {FETCH}")
+    return folder

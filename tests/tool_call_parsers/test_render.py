@@ -167,9 +167,7 @@ def test_it_is_what_the_models_own_template_writes(writer):
 
 
 @pytest.fixture(scope="module")
-def encoded(vllm_python):
-    if not (REAL / "harmony").is_dir():
-        unavailable(f"{REAL / 'harmony'} is missing; run: python {FETCH}")
+def encoded(vllm_python, harmony_vocabulary):
     plain = {
         name: {
             "content": message.content,
@@ -186,7 +184,7 @@ def encoded(vllm_python):
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(REAL / "harmony")},
+        env={**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(harmony_vocabulary)},
     )
     return json.loads(result.stdout.splitlines()[-1])
 
