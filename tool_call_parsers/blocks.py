@@ -15,7 +15,7 @@ from functools import cached_property
 
 from tool_call_parsers.assembly import Assembly, Mark
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose, Word
-from tool_call_parsers.prose import Quotes, blanks_before, in_quotes, starts_line
+from tool_call_parsers.prose import Quotes, after_quote, blanks_before, in_quotes, starts_line
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps, any_of, blank_end
 
@@ -176,7 +176,8 @@ class BlockRun:
 
     def _at_hand(self, mark: re.Match[str]) -> int | None:
         start = mark.start()
-        if self._open or self._src.tokens or self._quotes.closer_at(self._src.text, start):
+        text = self._src.text
+        if self._open or self._src.tokens or self._quotes.closer_at(text, start) or after_quote(text, start):
             return None
         block = self._form.at_hand(self._src, start, mark.group())
         if block is None:
@@ -217,10 +218,21 @@ class BlockRun:
             self._add(start, block.items, block.resume)
             self._open.append(_Open(start if block.start is None else block.start, block))
             return max(block.resume, start + len(opener))
+        if not self._open and (yield from self._in_quotes(start, block.end)):
+            return block.end
         if self._open:
             self._open[-1].sections += not block.items
         self._add(start, block.items, block.end)
         return block.end
+
+    def _in_quotes(self, start: int, end: int) -> Steps[bool]:
+        """Tell whether a sentence quotes a block; where the token limit cut it right after, it may."""
+        src = self._src
+        if not after_quote(src.text, start):
+            return False
+        while end == len(src.text) and not src.ended:
+            yield
+        return in_quotes(src.text, start, end) or (end == len(src.text) and src.cut)
 
     def _add(self, start: int, items: Sequence[Item], end: int) -> None:
         if self._open:
@@ -357,9 +369,7 @@ class BlockRun:
         """Tell whether a marker ends the think block: a quoted one does only if no other follows."""
         if stop.group() in self._form.ends:
             return (yield from self._nothing_follows(stop.end()))
-        while stop.end() == len(self._src.text) and not self._src.ended:
-            yield
-        return not in_quotes(self._src.text, stop.start(), stop.end())
+        return not (yield from self._in_quotes(stop.start(), stop.end()))
 
     def _think_closed(self, start: int, end: int) -> Steps[int]:
         """Read a closing marker whose opening was not taken for one: what stands between was a draft.

@@ -19,6 +19,11 @@ def blanks_before(text: str, pos: int) -> int:
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”"}
 
 
+def after_quote(text: str, pos: int) -> bool:
+    """Tell whether a quotation mark stands right before ``pos``."""
+    return text[pos - 1 : pos] in _QUOTES
+
+
 def in_quotes(text: str, start: int, end: int) -> bool:
     """Tell whether a quotation mark stands right before ``start`` and its other half right after ``end``."""
     return text[end : end + 1] == _QUOTES.get(text[start - 1 : start], "no mark")

@@ -58,6 +58,24 @@ def thoughts() -> list[Case]:
     return found
 
 
+def quotations() -> list[Case]:
+    """A call that a sentence quotes is no call."""
+    found: list[Case] = []
+    for family in ("hermes", "qwen3_coder", "glm45", "mistral", "mistral_v11"):
+        spelling = SPELLINGS[family]
+        one = spelling.turn([spelling.call(*NOW)])
+        for opening, closing in ('""', "''", "“”"):
+            text = f"It is {opening}{one}{closing}."
+            found.append(
+                Case(family, f"call quoted in {opening}", text, content=text, prefix_reasons=("length",))
+            )
+    now = SPELLINGS["hermes"].call(*NOW)
+    found.append(
+        Case("hermes", "a quotation mark before a call", f'He said: "{now}', [NOW], content='He said: "')
+    )
+    return found
+
+
 def hermes() -> list[Case]:
     now = '{"name": "now", "arguments": {}}'
     block = f"<tool_call>\n{now}\n</tool_call>"
@@ -337,6 +355,7 @@ def pythonic() -> list[Case]:
 
 HARD = [
     *thoughts(),
+    *quotations(),
     *hermes(),
     *qwen3_coder(),
     *deepseek(),

@@ -57,6 +57,7 @@ DEVIATIONS = [
     ("functiongemma", "typed values", "as above, and of nested values"),
     ("functiongemma", "deep nesting", "vLLM drops nested values"),
     ("functiongemma", "value: json_text", "a string between escape markers stays a string"),
+    ("*", "call quoted in *", "a mention is no call"),
     ("*", "closing think tag in *", "a draft: the tag before it is quoted, and another closes the block"),
     ("qwen3_coder", "closing tag of the function in a value", "vLLM drops the value"),
     ("qwen3_coder", "closing tag at the end of a value", "vLLM cuts the value"),
