@@ -226,7 +226,7 @@ class BlockRun:
         return block.end
 
     def _in_quotes(self, start: int, end: int) -> Steps[bool]:
-        """Tell whether a sentence quotes a block; where the token limit cut it right after, it may."""
+        """Tell whether what stands there is quoted; it may be where the token limit cut the text after it."""
         src = self._src
         if not after_quote(src.text, start):
             return False

@@ -122,14 +122,12 @@ class Literals:
         return items[0] if len(items) == 1 and self.text[last] != "," else items
 
     def _number(self) -> int | float:
-        if python := _PYTHON_INTEGER.match(self.text, self.pos):
-            self.pos = python.end()
-            return int(python[0], 0)
-        found = _NUMBER.match(self.text, self.pos)
+        python = _PYTHON_INTEGER.match(self.text, self.pos)
+        found = python or _NUMBER.match(self.text, self.pos)
         digits = found[0] if found else ""
         self.pos += len(digits)
         try:
-            value = int(digits) if _INTEGER.fullmatch(digits) else float(digits)
+            value = int(digits, 0) if python or _INTEGER.fullmatch(digits) else float(digits)
         except ValueError:
             raise NotALiteral(f"{self.text[self.pos : self.pos + 20]!r} is no literal") from None
         if isinstance(value, float) and (math.isinf(value) or digits.lstrip("+-").isdigit()):

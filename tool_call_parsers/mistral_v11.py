@@ -37,7 +37,7 @@ class MistralV11Format(MarkedJsonFormat):
     def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
         """Read the name and, where it stands, the id; ``[ARGS]`` may be missing, as servers take it off."""
         stop = yield from src.until(_NAME_ENDS, pos)
-        if stop and stop.group() == "{" and (name := _NAME.fullmatch(src.text, pos, stop.start())):
+        if stop and stop.group() == "{" and (name := _NAME.fullmatch(src.text[pos : stop.start()])):
             return Head(name[0], stop.start())
         name = yield from self.word(src, pos, _NAME_ENDS, _ID if stop and stop.group() == _ID else _ARGS)
         if isinstance(name, Broken) or stop is None or stop.group() == _ARGS:

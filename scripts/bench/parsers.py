@@ -87,10 +87,10 @@ def measure(family: str) -> dict[str, float]:
         bodies = [json.dumps({"name": "write", "arguments": given}) for given in arguments]
         assert len(parser.parse(text).tool_calls) == len(arguments)
         parse, loads = best_of(
-            40,
+            100,
             lambda text=text: parser.parse(text),
             lambda bodies=bodies: [json.loads(body) for body in bodies],
-            times=1 if len(text) > 5_000 else 50,
+            times=1 if len(text) > 5_000 else 20,
         )
         row[name], row[f"{name}, x json.loads"] = parse, parse / loads
     four, eight, sixteen = best_of(5, *(streaming(family, tokens) for tokens in (4_000, 8_000, 16_000)))

@@ -344,6 +344,7 @@ def pythonic() -> list[Case]:
         ("Python's integers", "[add(a=1_000, b=-0x1F)]", [("add", {"a": 1000, "b": -31})]),
         ("over several lines", "[\n  now(),\n  add(a=1,),\n]", [NOW, ("add", {"a": 1})]),
         ("JSON's words", "[add(flag=true, note=null)]", [("add", {"flag": True, "note": None})]),
+        ("more digits than Python converts", f"[add(a={'9' * 5000}_0)]", [], ["bad_structure"]),
         ("a sum is no literal", "[add(a=1+2)]", [], ["bad_structure"]),
         ("an f-string is no literal", "[write_file(content=f'{x}')]", [], ["bad_structure"]),
         ("unpacking is no literal", "[add(**{'a': 1})]", [], ["bad_structure"]),

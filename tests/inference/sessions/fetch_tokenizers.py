@@ -1,4 +1,4 @@
-"""Fetch real tokenizers into ``.cache/tokenizers``: Qwen, Llama 3.2, DeepSeek V3, Mistral v3 and Nemo, harmony.
+"""Fetch real tokenizers into ``.cache/tokenizers``: Qwen, Llama 3.2, DeepSeek V3, Mistral, and harmony's.
 
     python tests/inference/sessions/fetch_tokenizers.py
 
