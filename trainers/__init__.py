@@ -1,1 +1,1 @@
-"""What trainers consume: token rows with advantages."""
+"""What trainers consume, a reference trainer, and adapters for others."""

@@ -30,5 +30,5 @@ def trainer_sampling(params: Mapping[str, Any], usual: SamplingConfig) -> Sampli
         max_tokens=min(longest, usual.max_tokens),
         temperature=params.get("temperature", usual.temperature),
         top_p=params.get("top_p", usual.top_p),
-        top_k=max(params.get("top_k", usual.top_k), 0),
+        top_k=max(params.get("top_k", usual.top_k) or 0, 0),
     )

@@ -29,7 +29,7 @@ from trainers.in_background import InBackground
 from trainers.policy import merged
 from trainers.prompt_response import split
 from trainers.rollout_maker import RolloutMaker, open_rollouts
-from trajectories.errors import ConfigError
+from trainers.trainer_sampling import trainer_sampling
 from trajectories.trajectory import Trajectory
 
 Trainer = Any
@@ -133,14 +133,8 @@ def _weights(trainer: Trainer) -> Any:
 
 def _sampling(trainer: Trainer, usual: SamplingConfig) -> SamplingConfig:
     """Return how the trainer wants tokens sampled: it scales its own logits by the same temperature."""
-    if trainer.min_p or trainer.repetition_penalty != 1.0:
-        raise ConfigError("min_p and repetition_penalty are not offered to environments: unset them")
-    return SamplingConfig(
-        max_tokens=usual.max_tokens,
-        temperature=trainer.temperature,
-        top_p=trainer.top_p,
-        top_k=max(trainer.top_k or 0, 0),
-    )
+    names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+    return trainer_sampling({name: getattr(trainer, name) for name in names}, usual)
 
 
 def _row(trajectory: Trajectory, trainer: Trainer) -> dict[str, Any]:

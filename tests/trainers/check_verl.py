@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import hydra
 import numpy as np
 import pytest
+import torch
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopWorker, _agent_loop_registry
 from verl.protocol import DataProto
+from verl.trainer.ppo.core_algos import AdvantageEstimator
+from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl.utils.rollout_trace import RolloutTraceConfig
 from verl.workers.rollout.replica import TokenOutput
 
@@ -134,6 +137,26 @@ async def test_each_token_row_is_an_output_of_verl_and_what_can_not_be_trained_i
     assert first["prompts"].tolist() == [1, 2] and second["prompts"].tolist() == [9, 9]
     assert first["rollout_log_probs"].tolist() == [-1.5, -2.0, -2.5]
     assert [output["rm_scores"][-1] for output in (first, second)] == [REWARDS["rows"]] * 2
+
+
+async def test_in_verls_baseline_a_rollout_counts_once_whatever_its_rows(fates):
+    sessions = [agent_loop_outputs(fates[fate], 4, 8) for fate in ("good", "rows")]
+    outputs = [output for session in sessions for output in session]
+    mask = torch.zeros(len(outputs), 3, dtype=torch.int64)
+    scores = torch.zeros(len(outputs), 3)
+    for index, output in enumerate(outputs):
+        mask[index, : len(output.response_mask)] = torch.tensor(output.response_mask)
+        scores[index, len(output.response_mask) - 1] = output.reward_score
+    data = DataProto.from_dict(
+        tensors={"response_mask": mask, "token_level_rewards": scores},
+        non_tensors={"uid": np.array(["a"] * len(outputs), dtype=object)},
+    )
+    keys = [f"a_{n}_{index}" for n, session in enumerate(sessions) for index in range(len(session))]
+    compute_advantage_for_multi_trajectories(data, keys, AdvantageEstimator.GRPO)
+    good, first, second = data.batch["advantages"].tolist()
+    assert good == pytest.approx([0.7071] * 3, abs=1e-3), "one of two rollouts, not one of three rows"
+    assert first == pytest.approx([-0.7071] * 3, abs=1e-3)
+    assert second == pytest.approx([-0.7071, -0.7071, 0], abs=1e-3)
 
 
 async def test_what_verl_has_no_room_for_is_cut_and_counted_or_refused(fates):

@@ -31,4 +31,4 @@ async def test_the_trainers_own_packages_take_our_rollouts(trainers_python):
         PYTHONPATH=str(ROOT),
     )
     assert code == 0, out
-    assert "11 passed" in out
+    assert "12 passed" in out
