@@ -19,9 +19,9 @@ GROUP = 4
 pytestmark = pytest.mark.filterwarnings("ignore:You are using 'rollout_func'", "ignore::FutureWarning")
 
 
-def embedded(folder, tmp_path):
+def embedded(folder, tmp_path, env_class=Wordy):
     engine = EmbeddedEngine(folder, threads=1)
-    env = Wordy(LookupEnvConfig(generated_items=16))
+    env = env_class(LookupEnvConfig(generated_items=16))
     client = ManagedClient(engine, folder, chat_template=OURS)
     return TrlRollouts(env, client, engine, run=RunConfig(output_dir=tmp_path, name="run"))
 
@@ -138,3 +138,25 @@ def test_trl_trains_an_adapter_and_its_merged_weights_sample(lookup_folder, tmp_
     assert (last["recomputed"] - last["sampling_per_token_logps"]).nan_to_num().abs().max() < 1e-4
     stale = last["by_first_weights"] - last["sampling_per_token_logps"]
     assert stale.nan_to_num().abs().max() > 0.01
+
+
+class Evaluated(Wordy):
+    """Has items for evaluation that training never sees."""
+
+    async def setup(self):
+        await super().setup()
+        self.items, self.eval_items = self.items[:8], self.items[8:12]
+
+
+def test_trl_evaluates_on_the_evaluation_items(lookup_folder, tmp_path):
+    settings = {"max_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8}
+    with embedded(lookup_folder, tmp_path, Evaluated) as rollouts:
+        options = {"eval_dataset": rollouts.eval_dataset}
+        trainer = trained(lookup_folder, rollouts, tmp_path, options, **settings)
+    (evaluation,) = [entry for entry in trainer.state.log_history if "eval_reward" in entry]
+    with TrajectoryStore(tmp_path / "run" / "trajectories.jsonl") as store:
+        held_out = [record for record in store if record.item_key in {f"0-{n}" for n in range(8, 12)}]
+    assert len(held_out) == 4 * GROUP
+    mean = sum(record.reward for record in held_out) / len(held_out)
+    assert evaluation["eval_reward"] == pytest.approx(mean, rel=1e-4)
+    assert {span.version for r in held_out for row in r.rows() for span in row.policy_versions} == {"1"}
