@@ -94,7 +94,7 @@ class BareJsonFormat(BlockFormat):
         return Broken(kind, f"{body.message} {self.advice}", body.resume)
 
     def _has_keys_of_call(self, value: dict[str, Any]) -> bool:
-        return "name" in value and any(key in value for key in self.arguments_keys)
+        return "name" in value and not value.keys().isdisjoint(self.arguments_keys)
 
     def _call(self, value: Any, span: Span) -> Item:
         return call_from_json(value, span, arguments_keys=self.arguments_keys, advice=self.advice)
