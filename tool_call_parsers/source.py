@@ -3,7 +3,8 @@
 A parser is one generator over a ``Source``. It suspends (``yield``) where the text at hand cannot decide,
 and goes on when ``feed`` brought more or ``finish`` said that nothing follows. The position in the code is
 the state of the machine, so a complete parse and a streamed one run the same lines and cannot differ. A
-suspended wait remembers how far it has looked: each character is looked at once.
+suspended wait remembers how far it has looked: each character is looked at once. It holds no match, which
+would hold the text: a text that is held elsewhere is copied whole when it grows.
 """
 
 import re
@@ -24,7 +25,12 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 
 def blank_end(text: str, pos: int) -> int:
     """Return the first position at or after ``pos`` that holds no blank."""
-    found = _BLANK.match(text, pos)
+    return run_end(_BLANK, text, pos)
+
+
+def run_end(pattern: re.Pattern[str], text: str, pos: int) -> int:
+    """Return where the run of characters that begins at ``pos`` ends."""
+    found = pattern.match(text, pos)
     return found.end() if found else pos
 
 
@@ -145,8 +151,7 @@ class Source:
     def past(self, pattern: re.Pattern[str], pos: int) -> Steps[int]:
         """Wait for the end of a run of characters; the end of the text where nothing else follows."""
         while True:
-            found = pattern.match(self.text, pos)
-            pos = found.end() if found else pos
+            pos = run_end(pattern, self.text, pos)
             if pos < len(self.text) or self.ended:
                 return pos
             yield

@@ -1,9 +1,12 @@
 """Double the input, at most double the work, on the repeats that make parsers scan again and again."""
 
+import sys
+
 import pytest
 
 from tests.tool_call_parsers.spellings import SPELLINGS, TOOLS, Spelling
 from tests.tool_call_parsers.work import Counter, counted_parsers
+from tool_call_parsers import get_parser
 
 SIZE = 300
 """Characters of the shorter text; a scan of the rest for every repeat then outweighs all else."""
@@ -63,3 +66,19 @@ def test_twice_the_text_is_at_most_twice_the_work(parsers, counter, family, insi
         for measure in (parsed, streamed):
             once, twice = (measure(before + repeat * count) for count in (times, 2 * times))
             assert twice <= 2.2 * once + SLACK, (measure.__name__, repeat)
+
+
+@pytest.mark.parametrize("family", SPELLINGS)
+def test_a_text_that_grows_is_not_copied(family):
+    """A string grows in place only while nothing else refers to it; copied each time, it costs n²."""
+    content = "".join(f'line {number} of \'a "long" value\\n' for number in range(60))
+    spelling = SPELLINGS[family]
+    text = spelling.turn([spelling.call("write_file", {"path": "a", "content": content})])
+    stream = get_parser(family, TOOLS).stream()
+    alone = 2  # the source and the argument of getrefcount
+    held = 0
+    for char in text:
+        stream.feed(char)
+        held += sys.getrefcount(stream._source.text) > alone
+    assert len(stream.finish().tool_calls) == 1
+    assert held < len(text) / 50
