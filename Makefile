@@ -7,7 +7,7 @@ demo: setup  ## the main job on a small real model, on 2 cores in about a minute
 	$(BIN)/python environments/terminal_env.py process --config scripts/demo.yaml \
 		--model.path "$$($(BIN)/python scripts/fetch_model.py)"
 
-train-demo: setup  ## GRPO on the easy tasks, evaluated before and after; hours on 2 busy cores
+train-demo: setup  ## GRPO on the easy tasks, evaluated before and after; within an hour on 2 cores
 	$(BIN)/python scripts/train_demo.py --model "$$($(BIN)/python scripts/fetch_model.py)" --output data/train-demo
 
 test: setup  ## what needs a model, vLLM or Docker that isn't there is skipped, with the way to get it
