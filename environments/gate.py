@@ -24,7 +24,8 @@ class Gate:
 
     async def wait(self) -> None:
         """Wait until model calls are let through."""
-        await self._open.wait()
+        while not self._open.is_set():  # it may be shut again before a waiter runs
+            await self._open.wait()
 
     async def pass_within(self, deadline: asyncio.Timeout) -> None:
         """Wait likewise, with the clock of a running ``asyncio.timeout`` stopped."""
@@ -33,6 +34,6 @@ class Gate:
         clock = asyncio.get_running_loop().time
         due, began = deadline.when(), clock()
         deadline.reschedule(None)
-        await self._open.wait()
+        await self.wait()
         if due is not None:
             deadline.reschedule(due + clock() - began)

@@ -67,7 +67,7 @@ async def run(arguments: argparse.Namespace) -> None:
         groups_per_step=4,
         learning_rate=arguments.learning_rate,
         lora=LoraConfig(rank=16),
-        tokens_per_pass=2048,
+        tokens_per_pass=3072,
         threads=arguments.threads,
     )
     async with AsyncExitStack() as stack:

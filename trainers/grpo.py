@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from trainers.grpo_config import GrpoConfig
 from trainers.memory import give_back
-from trainers.policy import Policy, Tensor, open_policy, passes
+from trainers.policy import Policy, Tensor, open_policy
+from trainers.shared_prompts import passes, shares_prompts
 from trainers.training_rows import TrainingRow
 from trajectories.errors import ConfigError
 
@@ -122,7 +123,8 @@ class Learner:
         config = self.config
         token_weight = token_weights(rows, config)
         total, parts = 0.0, []
-        for indices in passes([row.row for row in rows], config.tokens_per_pass):
+        share = shares_prompts(self.policy.model)
+        for indices in passes([row.row for row in rows], config.tokens_per_pass, share=share):
             taken = [rows[index] for index in indices]
             old, advantages, weights = self._vectors(taken, [token_weight[index] for index in indices])
             new, entropy = self.policy.logprobs([row.row for row in taken])

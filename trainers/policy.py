@@ -6,13 +6,14 @@ recorded ones up to numeric noise; anything else is a bug that a learning curve 
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
 
 from trainers.grpo_config import GrpoConfig, LoraConfig
+from trainers.shared_prompts import row_end, shared_prompt, shares_prompts
 from trajectories.errors import ConfigError
 from trajectories.rows import TokenRow
 
@@ -25,9 +26,6 @@ TOKENIZER_FILES = (
     "chat_template.jinja",
     "special_tokens_map.json",
 )
-
-LOOKED_AT = 16
-"""A token that a row only looks back at takes less than a 16th of the memory of one that is computed."""
 
 
 class Policy(ABC):
@@ -176,13 +174,13 @@ def sampled_logprobs(model: Any, rows: Sequence[TokenRow]) -> tuple[Tensor, Tens
     import torch
 
     device = model.device
-    shared = shared_prompt(rows)
+    shared = shared_prompt(rows) if shares_prompts(model) else 0
     cache = None
     if shared:
         prompt = torch.tensor([rows[0].token_ids[:shared]], device=device)
         cache = model(input_ids=prompt, use_cache=True, logits_to_keep=1).past_key_values
         cache.batch_repeat_interleave(len(rows))
-    rests = [row.token_ids[shared : _end(row)] for row in rows]
+    rests = [row.token_ids[shared : row_end(row)] for row in rows]
     longest = max(map(len, rests))
     padded = torch.tensor([rest + [0] * (longest - len(rest)) for rest in rests], device=device)
     sampled = [
@@ -203,43 +201,6 @@ def sampled_logprobs(model: Any, rows: Sequence[TokenRow]) -> tuple[Tensor, Tens
     with torch.no_grad():
         entropy = -(everything.exp() * everything).sum(-1)
     return everything.gather(1, ids[:, None])[:, 0], entropy
-
-
-def passes(rows: Sequence[TokenRow], tokens_per_pass: int) -> Iterator[list[int]]:
-    """Split rows into forward passes: yields indices into ``rows``, rows that begin alike together.
-
-    A pass costs at most ``tokens_per_pass``: the prompt its rows share once, their rests padded to the
-    longest and, for the keys and values that each row looks back at, a part of the prompt again. One row is a
-    pass whatever its length.
-    """
-    taken: list[int] = []
-    shared = longest = 0
-    for index in sorted(range(len(rows)), key=lambda index: rows[index].token_ids):
-        row = rows[index]
-        if taken:
-            shared = min(shared, shared_prompt([rows[taken[0]], row]))
-            longest = max(longest, _end(row))
-            if shared + (longest - shared + shared // LOOKED_AT) * (len(taken) + 1) > tokens_per_pass:
-                yield taken
-                taken = []
-        if not taken:
-            shared, longest = shared_prompt([row]), _end(row)
-        taken.append(index)
-    if taken:
-        yield taken
-
-
-def shared_prompt(rows: Sequence[TokenRow]) -> int:
-    """Return how many ids all rows begin with that neither sample a token nor predict one."""
-    first, last = min(rows, key=lambda row: row.token_ids), max(rows, key=lambda row: row.token_ids)
-    bound = min(row.loss_mask.index(1) for row in rows) - 1
-    pairs = zip(first.token_ids[:bound], last.token_ids[:bound], strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if a != b), bound)
-
-
-def _end(row: TokenRow) -> int:
-    """Return the length of a row up to its last sampled token; nothing learns from what follows."""
-    return len(row.loss_mask) - row.loss_mask[::-1].index(1)
 
 
 def _load(folder: Path, config: GrpoConfig) -> Any:

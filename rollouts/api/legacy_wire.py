@@ -139,6 +139,7 @@ def _mask(row: TokenRow) -> list[int]:
 
 def _row(data: ScoredData, index: int) -> TokenRow:
     mask = [int(entry != UNTRAINED) for entry in data.masks[index]]
+    mask[0] = 0  # nothing stands before it that could predict it; Atropos' trainers shift it away
     count = len(mask)
     logprobs: list[float | None] = [None] * count
     if data.inference_logprobs is not None:

@@ -121,6 +121,8 @@ def _check_row(row: TokenRow, path: str) -> None:
         raise BadGroup(f"{path}.loss_mask: must hold only 0 and 1")
     if 1 not in row.loss_mask:
         raise BadGroup(f"{path}.loss_mask: trains no token")
+    if row.loss_mask[0]:
+        raise BadGroup(f"{path}.loss_mask: trains the first token, before which nothing stands")
     if not all(map(math.isfinite, (value for value in row.logprobs if value is not None))):
         raise BadGroup(f"{path}.logprobs: must be finite, or null where not known")
     if any(not 0 <= span.start <= span.end <= length for span in row.policy_versions):

@@ -12,13 +12,15 @@ from tests.inference.engines.tiny_model import VOCABULARY
 from tests.trainers.rows import token_row, training_row
 from trainers.grpo import Learner, divergence, policy_loss, token_weights
 from trainers.grpo_config import GrpoConfig
-from trainers.policy import open_policy, passes, sampled_logprobs, shared_prompt
+from trainers.policy import open_policy, sampled_logprobs
+from trainers.shared_prompts import passes, shared_prompt, shares_prompts
 from trainers.training_rows import rows_of_scored
 from trajectories.errors import ConfigError
 from trajectories.rows import TokenRow
 from trajectories.trajectory import StopReason
 
 torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 
 @pytest.fixture
@@ -169,6 +171,26 @@ def test_rows_together_get_the_logprobs_and_the_gradient_each_gets_alone(config,
         torch.testing.assert_close(ours, plain, atol=1e-4, rtol=1e-4)
 
 
+def test_a_model_whose_cache_holds_states_computes_each_row_whole():
+    """Linear attention: what it keeps of a prompt can't be repeated for each row."""
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": VOCABULARY}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16}
+    linear = {"linear_num_key_heads": 1, "linear_num_value_heads": 2, "linear_key_head_dim": 16}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 32}
+    sizes = {**shape, **heads, **linear, "linear_value_head_dim": 16, **experts, "decoder_sparse_step": 2}
+    layers = ["linear_attention", "full_attention"]
+    model = transformers.AutoModelForCausalLM.from_config(
+        transformers.AutoConfig.for_model("qwen3_next", **sizes, layer_types=layers)
+    ).eval()
+    assert not shares_prompts(model)
+
+    rows = [token_row(seed) for seed in range(3)]
+    together, _ = sampled_logprobs(model, rows)
+    alone = torch.cat([naive_logprobs(model, row) for row in rows])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("tokens_per_pass", [1, 60, 100_000])
 def test_how_a_batch_is_split_into_passes_changes_no_update(config, tokens_per_pass):
     rows = [training_row(seed, (-1.0) ** seed, outputs=1 + seed % 3) for seed in range(6)]
@@ -189,7 +211,7 @@ def test_how_a_batch_is_split_into_passes_changes_no_update(config, tokens_per_p
 
 def test_passes_hold_every_row_once_and_keep_their_bound():
     rows = [token_row(seed, outputs=1 + seed % 4) for seed in range(20)]
-    split = list(passes(rows, 80))
+    split = list(passes(rows, 80, share=True))
     assert sorted(index for taken in split for index in taken) == list(range(20))
     assert len(split) > 1
     for taken in split:
@@ -202,8 +224,9 @@ def test_a_prompt_that_rows_share_counts_once_in_a_pass():
     prompt = list(range(9)) * 50
     alike = [token_row(seed, prompt=prompt) for seed in range(10)]
     other = [token_row(seed, prompt=prompt[::-1]) for seed in range(10, 12)]
-    assert sorted(map(len, passes(alike + other, 1200))) == [2, 10]
-    assert len(list(passes(alike, 500))) == 10
+    assert sorted(map(len, passes(alike + other, 1200, share=True))) == [2, 10]
+    assert len(list(passes(alike, 500, share=True))) == 10
+    assert len(list(passes(alike, 1200, share=False))) == 5
 
 
 def test_a_broken_rollout_moves_the_policy_as_much_as_a_whole_one(config):

@@ -154,9 +154,9 @@ async def test_groups_cross_from_either_wire_to_the_other(tmp_path):
         assert group["inference_logprobs"] == [[1.0, 1.0, -0.25, -0.5]] * 8
         legacy = {
             "tokens": [[5, 6, 7], [5, 6, 8]],
-            "masks": [[-100, 6, 7], [-100, -100, 8]],
+            "masks": [[-100, 6, 7], [5, -100, 8]],  # the first token can't be trained on
             "scores": [1, 0],
-            "inference_logprobs": [[1.0, -0.5, -0.25], [1.0, 1.0, -0.125]],
+            "inference_logprobs": [[1.0, -0.5, -0.25], [-0.5, 1.0, -0.125]],
             "group_overrides": {"group_size": 2},
         }
         async with http.post("/scored_data", json=legacy):

@@ -191,6 +191,7 @@ ROWS = {
     "token_ids": {"token_ids": [1, 2, -3, 4]},
     "turn_index": {"turn_index": []},
     "trains no token": {"loss_mask": [0, 0, 0, 0]},
+    "first token": {"loss_mask": [1, 0, 0, 1]},
     "only 0 and 1": {"loss_mask": [0, 0, 2, 1]},
     "policy_versions": {"policy_versions": [{"version": "1", "start": 0, "end": 9}]},
     "int": {"token_ids": [1, 2, 3.5, 4]},
