@@ -175,6 +175,8 @@ class BlockRun:
         self._prose(len(src.text))
 
     def _at_hand(self, mark: re.Match[str]) -> int | None:
+        if mark.group() not in self._form.openers:
+            return None
         start = mark.start()
         text = self._src.text
         if self._open or self._src.tokens or self._quotes.closer_at(text, start) or after_quote(text, start):

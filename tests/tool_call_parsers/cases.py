@@ -114,6 +114,13 @@ def generic_cases(spelling: Spelling) -> Iterator[Case]:
         errors=["in_reasoning"],
         reasoning=f"Now: \n{turn(simple)}",
     )
+    body = turn(NOW).replace(spelling.opener, "", 1).strip()
+    yield case(
+        "body without its opener in a think block",
+        f"{opener.strip()}{body} no, better not{closer}Done.",
+        content="Done.",
+        reasoning=f"{body} no, better not",
+    )
     mention = f"A call begins with `{spelling.opener}` here."
     think, think_end = opener.strip(), closer.strip()
     one = turn(NOW)

@@ -45,8 +45,16 @@ def pieces(family: str) -> list[str]:
     return sorted({piece for text in TEXTS[family] for piece in TAG.findall(text)})
 
 
+def bodies(spelling: Spelling) -> list[str]:
+    """A turn without what it begins with."""
+    turn = spelling.turn([spelling.call("now", {}), spelling.call("add", {"a": 1})])
+    return sorted({turn.partition(marker)[2].lstrip() or turn for marker in markers(spelling)})
+
+
 def fragments(family: str) -> st.SearchStrategy[str]:
-    """Fragments of the family's texts in any order, with arbitrary text between."""
+    """Fragments of the family's texts in any order, and bodies behind any marker, arbitrary text between."""
+    spelling = SPELLINGS[family]
+    headed = st.builds(str.__add__, st.sampled_from(markers(spelling)), st.sampled_from(bodies(spelling)))
     cut = st.builds(
         lambda text, a, b: text[min(a, b) : max(a, b)],
         st.sampled_from(TEXTS[family]),
@@ -54,7 +62,7 @@ def fragments(family: str) -> st.SearchStrategy[str]:
         st.integers(0, 400),
     )
     piece = st.sampled_from(pieces(family))
-    return st.lists(piece | cut | st.text(max_size=8), max_size=12).map("".join)
+    return st.lists(piece | cut | headed | st.text(max_size=8), max_size=12).map("".join)
 
 
 def feed(family: str, text: str, sizes: list[int], finish_reason: str, reasoning_open: bool):
@@ -115,6 +123,28 @@ def test_feeding_in_any_chunks_is_parsing(family, data):
     assert streamed == whole
     told = "".join(event.text for event in events if isinstance(event, Delta) and event.kind == "content")
     assert (whole.content or "").startswith(told) or whole.reasoning is not None
+
+
+class NoAddedTokens:
+    """A tokenizer that tells nothing: a parser that has one reads every block step by step."""
+
+    def decode(self, token_ids):
+        return ""
+
+    def get_added_vocab(self):
+        return {}
+
+
+STEP_BY_STEP = {family: get_parser(family, TOOLS, NoAddedTokens()) for family in SPELLINGS}
+
+
+@each_family
+@law
+@given(data=st.data())
+def test_a_block_read_in_one_go_is_the_block_read_step_by_step(family, data):
+    text, reason, opened = data.draw(fragments(family)), data.draw(reasons), data.draw(st.booleans())
+
+    assert STEP_BY_STEP[family].parse(text, reason, opened) == PARSERS[family].parse(text, reason, opened)
 
 
 @each_family
