@@ -18,6 +18,8 @@ Result = TypeVar("Result")
 class InBackground(Generic[Held]):
     """Use it in a ``with`` statement, which opens and closes the context; what either raises is raised there.
 
+    An interrupt while it opens cancels that, and is raised once what had been opened is closed.
+
     Args:
         context: Opened, used and closed in one event loop.
     """
@@ -28,12 +30,18 @@ class InBackground(Generic[Held]):
     def __init__(self, context: AbstractAsyncContextManager[Held]):
         self._context = context
         self._running = set[asyncio.Task[Any]]()
+        self._interrupted: Future[None] = Future()
 
     def __enter__(self) -> "InBackground[Held]":
         opened: Future[Any] = Future()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="rollouts")
         self._closed: Future[Any] = self._thread.submit(asyncio.run, self._hold(opened))
-        wait([opened, self._closed], return_when=FIRST_COMPLETED)
+        try:
+            wait([opened, self._closed], return_when=FIRST_COMPLETED)
+        except BaseException:
+            self._interrupted.set_result(None)
+            self._thread.shutdown()
+            raise
         if not opened.done():
             self._close()
         self.held = opened.result()
@@ -65,6 +73,9 @@ class InBackground(Generic[Held]):
 
     async def _hold(self, opened: Future[Any]) -> None:
         self._loop, self._end = asyncio.get_running_loop(), asyncio.Event()
+        holding = asyncio.current_task()
+        assert holding is not None, "coroutines run in tasks"
+        self._interrupted.add_done_callback(lambda _: self._loop.call_soon_threadsafe(holding.cancel))
         async with self._context as held:
             opened.set_result(held)
             await self._end.wait()

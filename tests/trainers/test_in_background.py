@@ -43,6 +43,30 @@ def test_what_opening_or_closing_raises_is_raised_in_the_with_statement():
         pass
 
 
+@pytest.mark.parametrize("begun", [True, False])
+def test_an_interrupt_while_the_context_opens_cancels_that_and_ends_the_thread(monkeypatch, begun):
+    opening, log = threading.Event(), []
+
+    @asynccontextmanager
+    async def slow():
+        try:
+            opening.set()
+            await asyncio.sleep(60)
+            yield
+        finally:
+            log.append(threading.current_thread())
+
+    def interrupted(futures, **_):
+        assert not begun or opening.wait(timeout=10)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trainers.in_background.wait", interrupted)
+    with pytest.raises(KeyboardInterrupt), InBackground(slow()):
+        raise AssertionError("it is not entered")
+    (thread,) = log
+    assert not thread.is_alive()
+
+
 def test_an_interrupt_of_the_wait_cancels_the_work_before_the_context_closes(monkeypatch):
     log = []
     with pytest.raises(KeyboardInterrupt), InBackground(context(log)) as background:
