@@ -1,6 +1,7 @@
 """A context that is opened where it is first used: trainers build their parts before any loop runs."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Generic, TypeVar
 
@@ -11,19 +12,34 @@ class OpenedOnce(Generic[Held]):
     """Await it for what the context holds; all callers run in one event loop.
 
     Without `close` it stays open until the process ends, as its sandboxes then do by themselves.
+
+    Args:
+        make: Makes the context: once, and again where it is used after `close` or after opening failed.
     """
 
-    def __init__(self, context: AbstractAsyncContextManager[Held]):
-        self._context = context
+    def __init__(self, make: Callable[[], AbstractAsyncContextManager[Held]]):
+        self._make = make
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[Held] | None = None
 
     async def __call__(self) -> Held:
-        """Open the context, or wait until the first caller has."""
+        """Open the context, or wait until the first caller has; what opening raises is raised to both."""
         if self._opening is None:
-            self._opening = asyncio.create_task(self._stack.enter_async_context(self._context))
+            self._opening = asyncio.create_task(self._open())
         return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
-        """Close it; idempotent."""
+        """Close it, or cancel its opening; idempotent."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait([opening])
         await self._stack.aclose()
+
+    async def _open(self) -> Held:
+        try:
+            return await self._stack.enter_async_context(self._make())
+        except BaseException:
+            if self._opening is asyncio.current_task():
+                self._opening = None
+            raise

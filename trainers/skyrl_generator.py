@@ -61,8 +61,9 @@ class SkyRLGenerator:
             logprobs_kind="processed",
             fixed={"logprobs": 0, "skip_special_tokens": False},
         )
-        opening = open_rollouts(env, ManagedClient(engine, files), sandbox, run)
-        self._rollouts: OpenedOnce[RolloutMaker] = OpenedOnce(opening)
+        self._rollouts: OpenedOnce[RolloutMaker] = OpenedOnce(
+            lambda: open_rollouts(env, ManagedClient(engine, files), sandbox, run)
+        )
         self._step_wise = step_wise
 
     async def generate(self, input_batch: Mapping[str, Any]) -> dict[str, Any]:

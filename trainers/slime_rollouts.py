@@ -71,8 +71,9 @@ class SlimeRollouts:
                 environments don't offer.
         """
         if self._rollouts is None:
-            opening = open_rollouts(self._env, _client(args), self._sandbox, self._run)
-            self._rollouts = OpenedOnce(opening)
+            self._rollouts = OpenedOnce(
+                lambda: open_rollouts(self._env, _client(args), self._sandbox, self._run)
+            )
         rollouts = await self._rollouts()
         sampling = trainer_sampling(sampling_params, self._env.config.sampling)
         group = f"group-{sample.group_index}"

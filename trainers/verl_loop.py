@@ -13,6 +13,7 @@ policy. A row names its task item in ``extra_info["item_key"]``. The file that v
 """
 
 import uuid
+from functools import partial
 from importlib import import_module
 from itertools import count
 from typing import Any
@@ -106,7 +107,7 @@ class VerlAgentLoop:
         wanted = VerlSettings.model_validate({**(settings or {}), "environment": environment})
         key = wanted.model_dump_json()
         if key not in _opened:
-            _opened[key] = OpenedOnce(_rollouts(wanted, self._limits, server_manager, tokenizer))
+            _opened[key] = OpenedOnce(partial(_rollouts, wanted, self._limits, server_manager, tokenizer))
         self._rollouts = _opened[key]
 
     async def run(self, sampling_params: dict[str, Any], **fields: Any) -> Any:
