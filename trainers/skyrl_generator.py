@@ -5,7 +5,8 @@ dataset row names its task item in the column ``item_key``.
 
 SkyRL has no way to leave a rollout out. One that the world failed, or in which no token was sampled, is one
 token that the mask excludes, with the mean reward of its group: so the group's mean is as without it, and its
-deviation a little smaller. How many they were is in ``rollout_metrics``.
+deviation a little smaller. Where no rollout of a group has a reward, all get the same (the batch's mean, or
+0), so none has an advantage. How many they were is in ``rollout_metrics``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +72,6 @@ class SkyRLGenerator:
 
         Raises:
             ConfigError: A row names no item, or sampling is asked for that environments don't offer.
-            ModelError: No rollout of the batch can be trained on.
         """
         rollouts = await self._rollouts()
         ids, extras = input_batch["trajectory_ids"], input_batch["env_extras"]
@@ -101,9 +101,6 @@ def generator_output(
         ids: SkyRL's ``TrajectoryID`` of each rollout; those of a group share their ``instance_id``.
         trajectories: Parallel to ``ids``.
         step_wise: See `SkyRLGenerator`.
-
-    Raises:
-        ModelError: No rollout can be trained on.
     """
     scored = [scored_rollout(trajectory) for trajectory in trajectories]
     baselines = _group_means(ids, scored)
@@ -113,13 +110,13 @@ def generator_output(
         made = _rows(trajectory, rollout, baselines[each.instance_id])
         taken = made if step_wise else made[:1]
         left_out += len(made) - len(taken)
-        rows += [{**row, "trajectory_ids": each, "is_last_step": row is taken[-1]} for row in taken]
+        shared = {"trajectory_ids": each, "trajectory_generation_times": trajectory.timings.total_s}
+        rows += [{**row, **shared, "is_last_step": row is taken[-1]} for row in taken]
     output: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     if any(logprobs is None for logprobs in output["rollout_logprobs"]):
         output["rollout_logprobs"] = None
     if not step_wise:
         output["is_last_step"] = None
-    output["trajectory_generation_times"] = [each.timings.total_s for each in trajectories]
     output["rollout_metrics"] = {
         "rollouts/untrainable": sum(rollout is None for rollout in scored),
         "rollouts/rows_left_out": left_out,
@@ -163,10 +160,8 @@ def _row(
 
 
 def _group_means(ids: Sequence[Any], scored: Sequence[ScoredRollout | None]) -> dict[str, float]:
-    """Return each group's mean reward; that of the batch where nothing of a group was scored."""
-    if not any(scored):
-        raise ModelError("no rollout of this batch can be trained on")
-    batch = fmean(rollout.reward for rollout in scored if rollout)
+    """Return each group's mean reward; that of the batch, or 0, where nothing of a group was scored."""
+    batch = fmean([rollout.reward for rollout in scored if rollout] or [0.0])
     groups: dict[str, list[float]] = {each.instance_id: [] for each in ids}
     for each, rollout in zip(ids, scored, strict=True):
         groups[each.instance_id] += [rollout.reward] if rollout else []

@@ -4,9 +4,18 @@ import json
 import typing
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
+from skyrl.backends.skyrl_train.inference_servers.engine_utils import get_vllm_sampling_params
+from skyrl.backends.skyrl_train.utils.ppo_utils import compute_grpo_outcome_advantage
+from skyrl.train.config.config import SamplingParams
 from skyrl.train.generators.base import GeneratorInterface, GeneratorOutput, TrajectoryID
-from skyrl.train.generators.utils import get_metrics_from_generator_output, prepare_generator_input
+from skyrl.train.generators.utils import (
+    concatenate_generator_outputs,
+    get_metrics_from_generator_output,
+    prepare_generator_input,
+)
 from skyrl.train.utils.trainer_utils import validate_generator_output
 
 from environments.lookup_env import LookupEnv, LookupEnvConfig
@@ -15,7 +24,7 @@ from tests.trainers.fates import FATES, REWARDS, Fates, fates_client, run_in
 from tests.trainers.lookup_server import LookupServer
 from trainers.rollout_maker import open_rollouts
 from trainers.skyrl_generator import SkyRLGenerator, generator_output
-from trajectories.errors import ConfigError, ModelError
+from trajectories.errors import ConfigError
 
 
 class Inference(LookupServer):
@@ -48,7 +57,7 @@ async def test_skyrl_gets_what_was_sampled(lookup_folder, tmp_path):
         sandbox=SandboxConfig(options={"warm": 0}),
         run=RunConfig(output_dir=tmp_path, name="skyrl"),
     )
-    sampling = {"max_tokens": 16, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "logprobs": 1}
+    sampling = get_vllm_sampling_params(SamplingParams(max_generate_length=16))
     batch, uids = batch_of(["0-1", "0-0"], sampling)
     try:
         output = await generator.generate(batch)
@@ -92,13 +101,27 @@ async def test_what_can_not_be_trained_is_masked_and_leaves_the_mean_of_its_grou
     assert output["rewards"] == [1.0, 0.5, MEAN, MEAN]
     assert output["loss_masks"] == [[1, 1, 1], [1, 1, 1], [0], [0]]
     assert output["rollout_metrics"] == {"rollouts/untrainable": 2, "rollouts/rows_left_out": 1}
-    with pytest.raises(ModelError, match="no rollout"):
-        generator_output(IDS[2:], fates[2:], step_wise=False)
+
+
+@pytest.mark.parametrize("step_wise", [False, True])
+async def test_of_a_group_in_which_all_failed_nothing_is_trained(fates, step_wise):
+    output = concatenate_generator_outputs(
+        [generator_output(IDS[2:], fates[2:], step_wise=step_wise)], step_wise=step_wise
+    )
+    assert output["loss_masks"] == [[0], [0]] and output["rewards"] == [0.0, 0.0]
+    assert output["rollout_metrics"]["rollouts/untrainable"] == 2
+    scores = torch.tensor(output["rewards"]).unsqueeze(1)
+    advantages, _ = compute_grpo_outcome_advantage(scores, torch.ones(2, 1), np.array(["a", "a"]))
+    assert advantages.tolist() == [[0.0], [0.0]]
 
 
 async def test_step_wise_a_rollout_of_several_rows_is_handed_over_whole(fates):
     output = generator_output(IDS, fates, step_wise=True)
     validate_generator_output(len(IDS), output, step_wise=True)
+    joined = concatenate_generator_outputs([output], step_wise=True)
+    assert {len(values) for values in joined.values() if isinstance(values, list)} == {5}
+    times = [fate.timings.total_s for fate in fates]
+    assert output["trajectory_generation_times"] == [times[n] for n in (0, 1, 1, 2, 3)]
     assert [each.repetition_id for each in output["trajectory_ids"]] == [0, 1, 1, 2, 3]
     assert output["is_last_step"] == [True, False, True, True, True]
     assert output["response_ids"][1:3] == [[3, 4, 5], [6, 7]]
