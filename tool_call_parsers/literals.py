@@ -25,17 +25,17 @@ _LONG_STRING = {
 }
 """The inside of a string between three quotes; quotes at the end of the text may still be its end."""
 
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n|.)")
+_ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|\r?\n|.)")
 _NUMBER = re.compile(r"[+-]?\d*(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _PYTHON_INTEGER = re.compile(r"[+-]?0(?:[xX][0-9a-fA-F]+|[oO][0-7]+|[bB][01]+)|[+-]?[1-9]\d*(?:_\d+)+")
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9]\d*)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WORDS = {"True": True, "False": False, "None": None, "true": True, "false": False, "null": None}
 _ESCAPES = {
-    "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a", "0": "\0",
+    "n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a",
     "\\": "\\", "'": "'", '"': '"', "\n": "", "\r\n": "",
 }  # fmt: skip
-_HEX = "xuU"
+_OCTAL, _HEX = "01234567", "xuU"
 
 
 class NotALiteral(ValueError):
@@ -44,6 +44,8 @@ class NotALiteral(ValueError):
 
 class Literals:
     """A reader of literals over one text."""
+
+    escapes = _ESCAPES
 
     def __init__(self, text: str):
         self.text = text
@@ -68,6 +70,13 @@ class Literals:
             elif self._peek():
                 raise NotALiteral(f"after the argument {name[0]!r} a comma is missing")
         return arguments
+
+    def only_string(self) -> str:
+        """Read one string that is all of the text."""
+        value = self._string(self.text[:1]) if self.text[:1] in _STRING else None
+        if value is None or self.pos < len(self.text):
+            raise NotALiteral("it is not one string")
+        return value
 
     def value(self, depth: int) -> Any:
         """Read one value."""
@@ -150,14 +159,21 @@ class Literals:
         if not self.text.startswith(delimiter, end):
             raise NotALiteral("a string is not closed on its line: write line breaks as \\n")
         text, self.pos = self.text[start:end], end + len(delimiter)
-        return _joined_surrogates(_ESCAPE.sub(_unescaped, text)) if "\\" in text else text
+        return _joined_surrogates(_ESCAPE.sub(self._unescaped, text)) if "\\" in text else text
+
+    def _unescaped(self, escape: re.Match[str]) -> str:
+        code = escape[1]
+        if code[0] in _OCTAL:
+            return chr(int(code, 8))
+        if code[0] in _HEX and len(code) > 1:
+            return chr(int(code[1:], 16)) if int(code[1:], 16) <= 0x10FFFF else escape[0]
+        return self.escapes.get(code, escape[0])
 
 
-def _unescaped(escape: re.Match[str]) -> str:
-    code = escape[1]
-    if code[0] in _HEX and len(code) > 1:
-        return chr(int(code[1:], 16)) if int(code[1:], 16) <= 0x10FFFF else escape[0]
-    return _ESCAPES.get(code, escape[0])
+class JsonLiterals(Literals):
+    """A reader that knows JSON's escape of the slash, too."""
+
+    escapes = {**_ESCAPES, "/": "/"}  # noqa: RUF012
 
 
 def _joined_surrogates(text: str) -> str:

@@ -1,5 +1,7 @@
 """What stands in prose: a marker that is only mentioned is no call."""
 
+import re
+
 _FENCE = "```"
 
 
@@ -17,11 +19,14 @@ def blanks_before(text: str, pos: int) -> int:
 
 
 _QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”"}
+_BEFORE_CLOSING = re.compile(r"[^\W\u2e80-\u9fff]|[.,;!?…%/)\]}]")
+"""After these a mark ends a quotation. Chinese and Japanese put no blank before one that opens."""
 
 
 def after_quote(text: str, pos: int) -> bool:
-    """Tell whether a quotation mark stands right before ``pos``."""
-    return text[pos - 1 : pos] in _QUOTES
+    """Tell whether a quotation mark that may open a quotation stands right before ``pos``."""
+    mark = text[pos - 1 : pos]
+    return mark in _QUOTES and (mark == "“" or pos == 1 or not _BEFORE_CLOSING.match(text, pos - 2))
 
 
 def in_quotes(text: str, start: int, end: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from tool_call_parsers.base import Parser
 from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose
-from tool_call_parsers.literals import Literals, NotALiteral, read_group
+from tool_call_parsers.literals import JsonLiterals, Literals, NotALiteral, read_group
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Source, Steps, any_of
 from trajectories.messages import ToolCall
@@ -27,6 +27,7 @@ class PythonicFormat(BlockFormat):
     ends = ("<|eot_id|>", "<|eot|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>", "</s>")
     example = "[tool(argument='value')]"
     list_end = "]"
+    literals: type[Literals] = Literals
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
         """Read a list of calls."""
@@ -99,7 +100,7 @@ class PythonicFormat(BlockFormat):
             return Broken(kind, f"The arguments are not valid: {group.fault}. {self.advice}", group.end)
         span = (pos, group.end)
         try:
-            arguments = Literals(src.text[name_end + 1 : group.end - 1]).keyword_arguments()
+            arguments = self.literals(src.text[name_end + 1 : group.end - 1]).keyword_arguments()
         except NotALiteral as error:
             return Fault(span, "bad_structure", f"The arguments are not valid: {error}. {self.advice}")
         return Call(span, src.text[pos:name_end], arguments)
@@ -118,6 +119,7 @@ class Olmo3Format(PythonicFormat):
     openers = ("<function_calls>",)
     closers = ("</function_calls>",)
     list_end = "</function_calls>"
+    literals = JsonLiterals
     example = '<function_calls>\ntool(argument="value")\n</function_calls>'
 
 

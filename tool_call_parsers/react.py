@@ -70,13 +70,11 @@ class ReactFormat(BlockFormat):
 
 
 def _unquoted(text: str) -> str:
-    """Return the text of a string literal, or the text itself where it is none."""
-    reader = Literals(text)
+    """Return the text of one string literal, or the text itself where it is none."""
     try:
-        value = reader.value(0)
+        return Literals(text.strip()).only_string()
     except NotALiteral:
         return text
-    return value if isinstance(value, str) and not text[reader.pos :].strip() else text
 
 
 class React(Parser):

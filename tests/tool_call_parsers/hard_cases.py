@@ -70,10 +70,20 @@ def quotations() -> list[Case]:
                 Case(family, f"call quoted in {opening}", text, content=text, prefix_reasons=("length",))
             )
     now = SPELLINGS["hermes"].call(*NOW)
-    found.append(
-        Case("hermes", "a quotation mark before a call", f'He said: "{now}', [NOW], content='He said: "')
-    )
-    return found
+    thought = 'The answer is "4"'
+    tags = ("write_file", {"content": "s/<think>//;s/</think>//"})
+    return [
+        *found,
+        *cases(
+            "hermes",
+            ("a quotation mark before a call", f'He said: "{now}', [NOW], [], 'He said: "'),
+            ("a call between two quotations", f'Run "ls"{now}"ls" lists files', [NOW], [], 'Run "ls""ls" lists files'),
+            ("a quoted sentence before a call", f'"Run (ls)."{now}"It lists files"', [NOW], [], '"Run (ls).""It lists files"'),
+            ("a quotation ends the thought and begins the answer", f'<think>{thought}</think>"4" it is.\n{SPELLINGS["hermes"].call(*tags)}', [tags], [], '"4" it is.', ("reasoning", thought)),
+            ("call quoted after Chinese", f'格式是"{now}"。', [], [], f'格式是"{now}"。', ("prefix_reasons", ("length",))),
+        ),
+        Case("mistral_v11", "a quotation before a call, then the limit", 'Let me run "ls"[TOOL_CALLS]now[ARGS]{}', [NOW], content='Let me run "ls"', finish_reason="length"),
+    ]  # fmt: skip
 
 
 def hermes() -> list[Case]:
@@ -338,7 +348,8 @@ def pythonic() -> list[Case]:
         wrote('"a" \'b\'', "ab", "strings in a row are one"),
         wrote("('a')", "a", "value in parentheses"),
         wrote("'])('", "])(", "brackets in a string"),
-        wrote(r"'it\'s \x41 \u00e9 \\ \d'", "it's A é \\ \\d", "escapes"),
+        wrote(r"'it\'s \x41 \u00e9 \\ \d \/ \8'", "it's A é \\ \\d \\/ \\8", "escapes"),
+        wrote(r"'\033[31m\12\0\1234'", "\x1b[31m\n\0S4", "octal escapes"),
         ("empty strings", "[write_file(path='', content=\"\")]", [("write_file", {"path": "", "content": ""})]),
         ("tuples are lists", "[add(items=(1, (2,), ()))]", [("add", {"items": [1, [2], []]})]),
         ("Python's integers", "[add(a=1_000, b=-0x1F)]", [("add", {"a": 1000, "b": -31})]),
@@ -351,6 +362,29 @@ def pythonic() -> list[Case]:
         ("an argument given twice", "[add(a=1, a=2)]", [], ["bad_structure"]),
         ("three quotes that never close", "[write_file(content='''x)]", [], ["unclosed"]),
         ("task list", "[x] done\n[ ] open", [], [], "[x] done\n[ ] open"),
+    )  # fmt: skip
+
+
+def olmo3() -> list[Case]:
+    def turn(text):
+        return f"<function_calls>\n{text}\n</function_calls>"
+
+    return cases(
+        "olmo3",
+        ("JSON's escaped slash", turn(r'write_file(path="http:\/\/x")'), [("write_file", {"path": "http://x"})]),
+    )  # fmt: skip
+
+
+def react() -> list[Case]:
+    def given(text):
+        return [("search", {"input": text})], ["unknown_tool"]
+
+    return cases(
+        "react",
+        ("one string is what it says", 'TOOL: search( "it\'s" )', *given("it's")),
+        ("two strings are raw text", 'TOOL: search("my prog" "arg one")', *given('"my prog" "arg one"')),
+        ("a string in parentheses is raw text", 'TOOL: search(("ls"))', *given('("ls")')),
+        ("a string and more is raw text", 'TOOL: search("a" + b)', *given('"a" + b')),
     )  # fmt: skip
 
 
@@ -368,4 +402,6 @@ HARD = [
     *gpt_oss(),
     *minimax_m2(),
     *pythonic(),
+    *olmo3(),
+    *react(),
 ]
