@@ -13,9 +13,13 @@ for ``--custom-generate-function-path``, and the two other functions here are na
   group's rollouts, each counted once. slime's own compares with the whole batch as soon as one rollout has
   two rows. Its loss shares a rollout's weight among its rows by ``rollout_id``, which is set here.
 
+slime's evaluation calls the same function, but neither filter nor hook: there a rollout is one sample, and
+one that the world failed ends the evaluation.
+
 A sample names its task item in ``metadata["item_key"]``.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -33,7 +37,7 @@ from trainers.prompt_response import split
 from trainers.rollout_maker import RolloutMaker, open_rollouts
 from trainers.trainer_sampling import trainer_sampling
 from trainers.training_rows import group_relative
-from trajectories.errors import ConfigError
+from trajectories.errors import ConfigError, ModelError
 from trajectories.rows import TokenRow
 from trajectories.trajectory import Trajectory
 
@@ -60,15 +64,17 @@ class SlimeRollouts:
         self._sandbox = sandbox
         self._run = run
         self._rollouts: OpenedOnce[RolloutMaker] | None = None
+        self._evaluations = Counter[tuple[str, int]]()
 
     async def __call__(
-        self, args: Any, sample: Sample, sampling_params: dict[str, Any]
+        self, args: Any, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
     ) -> Sample | list[Sample]:
-        """Roll the sample's item out; one sample a token row.
+        """Roll the sample's item out; one sample a token row, or only one if slime evaluates.
 
         Raises:
             ConfigError: There is no such item, a setting is missing, or sampling is asked for that
                 environments don't offer.
+            ModelError: The world failed a rollout of an evaluation.
         """
         if self._rollouts is None:
             self._rollouts = OpenedOnce(
@@ -76,9 +82,14 @@ class SlimeRollouts:
             )
         rollouts = await self._rollouts()
         sampling = trainer_sampling(sampling_params, self._env.config.sampling)
-        group = f"group-{sample.group_index}"
-        trajectory = await rollouts.make(group, sample.metadata["item_key"], sample.index, sampling)
-        return samples_of(sample, trajectory)
+        key = sample.metadata["item_key"]
+        if not evaluation:
+            trajectory = await rollouts.make(f"group-{sample.group_index}", key, sample.index, sampling)
+            return samples_of(sample, trajectory)
+        # slime numbers the samples of each evaluation from 0 again
+        self._evaluations[key, sample.index] += 1
+        group = f"evaluation-{self._evaluations[key, sample.index]}"
+        return evaluated(sample, await rollouts.make(group, key, sample.index, sampling))
 
     async def close(self) -> None:
         """End the sandboxes and close the log; idempotent."""
@@ -116,6 +127,19 @@ def samples_of(sample: Sample, trajectory: Trajectory) -> Sample | list[Sample]:
     }
     made = [replace(sample, **common, **_tokens(row)) for row in scored.rows]
     return made[0] if len(made) == 1 else made
+
+
+def evaluated(sample: Sample, trajectory: Trajectory) -> Sample:
+    """Return a rollout as slime evaluates it: the reward once, whatever its rows.
+
+    Raises:
+        ModelError: The world failed it; slime's mean over an evaluation can't leave a rollout out.
+    """
+    if trajectory.reward is None:
+        why = trajectory.error.message if trajectory.error else "it was not scored"
+        raise ModelError(f"{trajectory.trajectory_id} has no reward: {why}")
+    made = samples_of(sample, trajectory)
+    return replace(made[0] if isinstance(made, list) else made, reward=trajectory.reward)
 
 
 def _tokens(row: TokenRow) -> dict[str, Any]:

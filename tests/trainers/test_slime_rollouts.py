@@ -1,5 +1,7 @@
 """Rollouts as slime takes them, against a stand-in of its types: slime itself is on no package index."""
 
+import inspect
+from collections import Counter
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -9,12 +11,13 @@ from environments.lookup_env import LookupEnv, LookupEnvConfig
 from inference.fake_server import FakeServer
 from inference.scripted_engine import ScriptedEngine
 from rollouts.config import RunConfig, SandboxConfig
+from rollouts.store import TrajectoryStore
 from tests.trainers.fates import FATES, REWARDS, Fates, fates_client, run_in
 from tests.trainers.lookup_server import LookupServer
 from tests.trainers.slime_sample import Sample
 from trainers.rollout_maker import open_rollouts
-from trainers.slime_rollouts import SlimeRollouts, advantages, fill_failed, samples_of
-from trajectories.errors import ConfigError
+from trainers.slime_rollouts import SlimeRollouts, advantages, evaluated, fill_failed, samples_of
+from trajectories.errors import ConfigError, ModelError
 
 Status = Sample.Status
 
@@ -41,10 +44,18 @@ async def test_slime_gets_what_its_router_sampled(lookup_folder, tmp_path):
             made = await generate(args, sample, params)
             with pytest.raises(ConfigError, match="repetition_penalty"):
                 await generate(args, sample, {**params, "repetition_penalty": 1.1})
+            assert "evaluation" in inspect.signature(generate).parameters, "slime looks for it"
+            asked = [Sample(index=n % 2, metadata={"item_key": "0-1"}) for n in range(4)]
+            tested = [await generate(args, each, params, evaluation=True) for each in asked]
         finally:
             await generate.close()
         assert {call["sampling_params"]["max_new_tokens"] for call in server.calls} == {16}
 
+    assert [each.reward for each in tested] == [1.0] * 4
+    with TrajectoryStore(tmp_path / "slime" / "trajectories.jsonl") as store:
+        records = list(store)
+    assert len({record.trajectory_id for record in records}) == len({r.seed for r in records}) == 5
+    assert sorted(Counter(record.group_id for record in records).values()) == [1, 2, 2]
     assert (made.status, made.reward, made.rollout_id) == (Status.COMPLETED, 1.0, 12)
     assert made.weight_versions == ["7"]
     prompt = len(made.tokens) - made.response_length
@@ -67,10 +78,15 @@ async def test_a_context_without_bounds_is_refused(lookup_folder):
 
 
 @pytest.fixture
-async def group(tmp_path):
-    """The samples of a group whose rollouts meet every fate."""
+async def trajectories(tmp_path):
+    """A group whose rollouts meet every fate."""
     async with open_rollouts(Fates(), fates_client(), SandboxConfig(), run_in(tmp_path)) as rollouts:
-        trajectories = [await rollouts.make("g", "a", n) for n in range(len(FATES))]
+        return [await rollouts.make("g", "a", n) for n in range(len(FATES))]
+
+
+@pytest.fixture
+def group(trajectories):
+    """Their samples."""
     return [samples_of(Sample(group_index=0, index=n), each) for n, each in enumerate(trajectories)]
 
 
@@ -98,6 +114,13 @@ async def test_what_slime_can_not_leave_out_gets_the_mean_of_its_group_and_no_ad
 
 async def test_a_group_without_any_score_is_dropped(group):
     assert not fill_failed(None, group[2:])
+
+
+async def test_in_an_evaluation_each_rollout_counts_once_and_a_failed_one_ends_it(trajectories):
+    *scored, failed = trajectories
+    assert [evaluated(Sample(index=0), each).reward for each in scored] == list(REWARDS.values())
+    with pytest.raises(ModelError, match="the server is gone"):
+        evaluated(Sample(index=0), failed)
 
 
 async def test_groups_are_compared_among_themselves(group):
