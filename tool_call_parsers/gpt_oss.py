@@ -11,7 +11,7 @@ ends at its end marker or where the next one starts; a channel marker inside a m
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tool_call_parsers.assembly import Assembly
 from tool_call_parsers.base import Parser
@@ -38,6 +38,17 @@ _CALL_HEAD = (
 )
 _CALL_TAIL = r"<\|call\|>"
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_ADDRESSED = re.compile(
+    r"(?:<\|start\|>assistant)?(?:\s*+to=[^\s<]++\s*+<\|channel\|>|<\|channel\|>\s*+\w++\s++to=[^\s<])"
+)
+"""A header with a recipient right after the role or the channel, as none is mentioned in prose."""
+
+
+class _HeaderEnd(NamedTuple):
+    """The marker that ends a header, and where it stands."""
+
+    mark: str
+    start: int
 
 
 class HarmonyFormat:
@@ -69,7 +80,7 @@ class HarmonyFormat:
         while begin := (yield from src.until(_BEGINS, pos, passed)):
             passed(begin.start())
             end = None
-            if begin.start() == pos or (yield from src.until(_HEADER_ENDS, begin.end())):
+            if begin.start() == pos or (yield from self._header_end(src, begin.end())):
                 end = yield from self._headed(src, out, begin.start(), begin.end())
             pos, sent = end or begin.end(), end or sent
         passed(len(src.text))
@@ -85,24 +96,33 @@ class HarmonyFormat:
 
     def _headed(self, src: Source, out: Assembly, start: int, look: int) -> Steps[int | None]:
         """Read the message whose header begins at ``start`` and return its end; None if it is none."""
-        header = yield from src.until(_HEADER_ENDS, look)
+        header = yield from self._header_end(src, look)
         if header is None:
             out.add(Fault((start, len(src.text)), "unclosed", f"The message has no body. {self._advice}"))
             return len(src.text)
-        if header.group() == "<|call|>" and _RECIPIENT.search(src.text[start : header.start()]):
+        header_end = header.start + len(header.mark)
+        if header.mark == "<|call|>" and _ADDRESSED.match(src.text, start):
             out.next_message()
             what = f"Between the header and the body comes no <|message|>. {self._advice}"
-            out.add(Fault((start, header.end()), "bad_structure", what))
-            return header.end()
-        if header.group() != "<|message|>":
+            out.add(Fault((start, header_end), "bad_structure", what))
+            return header_end
+        if header.mark != "<|message|>":
             return None
         out.next_message()
         end: int = self._at_hand(src, out, start) or (
-            yield from self._message(src, out, start, header.start(), header.end())
+            yield from self._message(src, out, start, header.start, header_end)
         )
         while mark := (yield from src.at(_STRAY, end)):
             end += len(mark)
         return end
+
+    def _header_end(self, src: Source, pos: int) -> Steps[_HeaderEnd | None]:
+        """Wait for the end of the header that goes on at ``pos``; all markers before it share one search."""
+        known: _HeaderEnd | None = src.memo.get("header end")
+        if known is None or known.start < pos:
+            found = yield from src.until(_HEADER_ENDS, pos)
+            known = src.memo["header end"] = _HeaderEnd(found.group(), found.start()) if found else None
+        return known
 
     @property
     def _advice(self) -> str:

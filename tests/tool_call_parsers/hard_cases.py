@@ -311,6 +311,7 @@ def gpt_oss() -> list[Case]:
         ("ended as a text is", call(end="<|end|>"), [NOW]),
         ("ended by the next message", call(end="<|start|>assistant") + call(), [NOW, NOW]),
         ("an empty body", call(body=""), [], ["bad_structure"]),
+        ("markers and a recipient mentioned", "I use <|channel|> a lot. to=me and then <|call|> here", [], [], "I use <|channel|> a lot. to=me and then <|call|> here"),
         ("two answers", "<|channel|>final<|message|>Hi<|end|><|start|>assistant<|channel|>final<|message|>Bye<|return|>", [], [], "Hi\nBye"),
     )  # fmt: skip
 

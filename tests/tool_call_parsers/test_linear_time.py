@@ -46,9 +46,20 @@ def nasty_repeats(spelling: Spelling) -> list[str]:
 @pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a value"])
 @pytest.mark.parametrize("family", SPELLINGS)
 def test_twice_the_text_is_at_most_twice_the_work(parsers, counter, family, inside):
-    spelling, parser = SPELLINGS[family], parsers[family]
+    spelling = SPELLINGS[family]
     before = spelling.call("write_file", {"content": "q"}).partition("q")[0] if inside else ""
+    for repeat in dict.fromkeys(nasty_repeats(spelling)):
+        assert_linear(parsers[family], counter, before, repeat)
 
+
+@pytest.mark.parametrize("family", SPELLINGS)
+def test_an_end_far_behind_many_openings_is_looked_for_once(parsers, counter, family):
+    spelling = SPELLINGS[family]
+    for end in dict.fromkeys((spelling.call("now", {})[-8:], *spelling.markers, spelling.end_of_turn)):
+        assert_linear(parsers[family], counter, "", f"{spelling.opener}x ", end)
+
+
+def assert_linear(parser, counter, before, repeat, after=""):
     def parsed(text):
         return counter.of(lambda: parser.parse(text, "stop"))
 
@@ -61,11 +72,10 @@ def test_twice_the_text_is_at_most_twice_the_work(parsers, counter, family, insi
 
         return counter.of(work)
 
-    for repeat in dict.fromkeys(nasty_repeats(spelling)):
-        times = max(20, SIZE // len(repeat))
-        for measure in (parsed, streamed):
-            once, twice = (measure(before + repeat * count) for count in (times, 2 * times))
-            assert twice <= 2.2 * once + SLACK, (measure.__name__, repeat)
+    times = max(20, SIZE // len(repeat))
+    for measure in (parsed, streamed):
+        once, twice = (measure(before + repeat * count + after) for count in (times, 2 * times))
+        assert twice <= 2.2 * once + SLACK, (measure.__name__, repeat)
 
 
 @pytest.mark.parametrize("family", SPELLINGS)
