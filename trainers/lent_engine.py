@@ -17,6 +17,19 @@ class LentAnswer:
     output_ids: list[int]
     logprobs: Sequence[float | None] | None
     policy_version: str | None = None
+    """The oldest that sampled any of them."""
+    newest_version: str | None = None
+    """The one that sampled the last of them, where the policy changed on the way."""
+
+    def spans(self) -> list[PolicySpan]:
+        """Return who sampled what. Where the policy changed is unknown: all but the last are the oldest's."""
+        oldest, count = self.policy_version, len(self.output_ids)
+        if oldest is None:
+            return []
+        if self.newest_version in (None, oldest):
+            return [PolicySpan(oldest, 0, count)]
+        last = max(count - 1, 0)
+        return [PolicySpan(oldest, 0, last), PolicySpan(self.newest_version, last, count)]
 
 
 LentCall = Callable[[list[int], dict[str, Any], str], Awaitable[LentAnswer]]
@@ -71,9 +84,8 @@ class LentEngine:
             raise ModelError(f"the trainer's inference: {type(error).__name__}: {error}") from error
         ids = list(answer.output_ids)
         ended = "stop" if ids and ids[-1] in stop_ids else "length"
-        version = answer.policy_version
-        spans = [] if version is None else [PolicySpan(version, 0, len(ids))]
-        return checked(Generation(ids, present(answer.logprobs), ended, spans), self.vocab_size, sampling)
+        generation = Generation(ids, present(answer.logprobs), ended, answer.spans())
+        return checked(generation, self.vocab_size, sampling)
 
     async def score(self, token_ids: Sequence[int]) -> list[float | None]:
         """Refuse: trainers lend no scoring."""

@@ -133,17 +133,18 @@ class VerlAgentLoop:
         if not outputs:
             why = trajectory.error.message if trajectory.error else "no token was sampled"
             raise ModelError(f"{trajectory.trajectory_id} can't be trained on: {why}")
-        outputs[0].extra_fields["rows_left_out"] = len(outputs) - 1
+        outputs[0].extra_fields["rows_left_out"] += len(outputs) - 1
         return outputs[0]
 
 
 def agent_loop_outputs(trajectory: Trajectory, prompt_length: int, response_length: int) -> list[Any]:
     """Return an ``AgentLoopOutput`` for each token row; none where the rollout can't be trained on.
 
-    verl pads responses to ``response_length``: what was sampled beyond it is not trained, and counted.
+    verl pads responses to ``response_length``: what was sampled beyond is not trained, and counted. A later
+    row's prompt holds what was said before; longer than ``prompt_length``, it is left out and counted.
 
     Raises:
-        ConfigError: A prompt is longer than ``prompt_length``; cut, it would be another one.
+        ConfigError: The rollout's own prompt is longer than ``prompt_length``; cut, it would be another one.
     """
     from verl.experimental.agent_loop.agent_loop import (  # pyright: ignore[reportMissingImports]
         AgentLoopMetrics,
@@ -153,8 +154,12 @@ def agent_loop_outputs(trajectory: Trajectory, prompt_length: int, response_leng
     scored = scored_rollout(trajectory)
     timings = trajectory.timings
     outputs: list[Any] = []
+    left_out = 0
     for row in scored.rows if scored else []:
         parts = split(row)
+        if len(parts.prompt_ids) > prompt_length and outputs:
+            left_out += 1
+            continue
         if len(parts.prompt_ids) > prompt_length:
             raise ConfigError(
                 f"rollout.prompt_length: is {prompt_length}, but {trajectory.trajectory_id} has a prompt of "
@@ -185,6 +190,8 @@ def agent_loop_outputs(trajectory: Trajectory, prompt_length: int, response_leng
             },
         )
         outputs.append(output)
+    for output in outputs:
+        output.extra_fields["rows_left_out"] = left_out
     return outputs
 
 
@@ -208,9 +215,15 @@ def _rollouts(settings: VerlSettings, limits: Any, server_manager: Any, tokenize
 def _asking(server_manager: Any) -> LentCall:
     async def ask(prompt_ids: list[int], params: dict[str, Any], session_id: str) -> LentAnswer:
         output = await server_manager.generate(session_id, prompt_ids=prompt_ids, sampling_params=params)
-        if output.stop_reason == "aborted":
+        if output.stop_reason in ("aborted", "abort"):
             raise ModelError("verl's server gave the request up")
-        step = output.extra_fields.get("global_steps")
-        return LentAnswer(output.token_ids, output.log_probs, None if step is None else str(step))
+        newest = output.extra_fields.get("global_steps")
+        # older than the newest where the answer was resumed over a weight update
+        oldest = output.extra_fields.get("min_global_steps", newest)
+        return LentAnswer(output.token_ids, output.log_probs, _version(oldest), _version(newest))
 
     return ask
+
+
+def _version(step: int | None) -> str | None:
+    return None if step is None else str(step)

@@ -1,6 +1,7 @@
 """verl's own worker over our agent loop; run by `test_other_trainers` where verl is installed."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import hydra
@@ -14,9 +15,11 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 from verl.utils.rollout_trace import RolloutTraceConfig
+from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
 from verl.workers.rollout.replica import TokenOutput
 
 from rollouts.config import SandboxConfig
+from rollouts.store import TrajectoryStore
 from tests.trainers.fates import FATES, REWARDS, Fates, fates_client, run_in
 from tests.trainers.lookup_server import LookupServer
 from trainers.rollout_maker import open_rollouts
@@ -34,6 +37,34 @@ class Servers(LookupServer):
         ids, logprobs = self.answer(prompt_ids, sampling_params)
         return TokenOutput(
             token_ids=ids, log_probs=logprobs, stop_reason="completed", extra_fields={"global_steps": 7}
+        )
+
+
+class Resuming(FullyAsyncLLMServerClient):
+    """verl's own client of a server whose weights change after the first token of each answer."""
+
+    def __init__(self, folder, config):
+        super().__init__(config)
+        self._plays = LookupServer(folder)
+        self._rest = []
+        self._step = 6
+
+    async def _acquire_server(self, request_id, **_):
+        return "server", SimpleNamespace(generate=SimpleNamespace(remote=self._answer))
+
+    def _release_server(self, server_id, request_id=None):
+        pass
+
+    async def _answer(self, *, prompt_ids, sampling_params, **_):
+        resumed = bool(self._rest)
+        sampled = self._rest or list(zip(*self._plays.answer(prompt_ids, sampling_params), strict=True))
+        sampled, self._rest = (sampled, []) if resumed else (sampled[:1], sampled[1:])
+        self._step += 1
+        return TokenOutput(
+            token_ids=[token_id for token_id, _ in sampled],
+            log_probs=[logprob for _, logprob in sampled],
+            stop_reason="completed" if resumed else "abort",
+            extra_fields={"global_steps": self._step},
         )
 
 
@@ -166,6 +197,52 @@ async def test_what_verl_has_no_room_for_is_cut_and_counted_or_refused(fates):
         agent_loop_outputs(fates["good"], 1, 8)
 
 
+async def test_a_later_row_whose_prompt_verl_has_no_room_for_is_left_out_and_counted(fates):
+    longer = replace(fates["rows"].turns[1], prompt_ids=[9] * 5)
+    rows = replace(fates["rows"], turns=[fates["rows"].turns[0], longer])
+    (output,) = agent_loop_outputs(rows, 4, 8)
+    assert output.response_ids == [3, 4, 5] and output.extra_fields["rows_left_out"] == 1
+    assert [each.extra_fields["rows_left_out"] for each in agent_loop_outputs(rows, 5, 8)] == [0, 0]
+
+
+def loop_over(servers, config, ours, folder):
+    return hydra.utils.instantiate(
+        ours,
+        trainer_config=SimpleNamespace(config=config),
+        server_manager=servers,
+        tokenizer=AutoTokenizer.from_pretrained(folder),
+    )
+
+
+async def test_an_answer_resumed_over_a_weight_update_has_the_oldest_and_the_newest_version(
+    lookup_folder, tmp_path
+):
+    config, ours = config_in(tmp_path)
+    loop = loop_over(Resuming(lookup_folder, config), config, ours, lookup_folder)
+    (output,) = await loop.run({}, session_id=0, extra_info={"item_key": "0-2"}, uid="c")
+    assert (output.extra_fields["min_global_steps"], output.extra_fields["max_global_steps"]) == (7, 10)
+    await close_all()
+    (folder,) = tmp_path.glob("verl-*")
+    with TrajectoryStore(folder / "trajectories.jsonl") as store:
+        (record,) = store
+    spans = [[(span.version, span.start, span.end) for span in turn.policy_versions] for turn in record.turns]
+    assert spans == [[("7", 0, 3), ("8", 3, 4)], [("9", 0, 1), ("10", 1, 2)]]
+
+
+@pytest.mark.parametrize("reason", ["aborted", "abort"])
+async def test_what_verl_aborted_is_never_taken_for_what_the_model_said(lookup_folder, tmp_path, reason):
+    class Aborting(Servers):
+        async def generate(self, request_id, **asked):
+            output = await super().generate(request_id, **asked)
+            output.stop_reason = reason
+            return output
+
+    config, ours = config_in(tmp_path)
+    ours.settings.run.max_attempts = 1
+    loop = loop_over(Aborting(lookup_folder), config, ours, lookup_folder)
+    assert await loop.run({}, session_id=0, extra_info={"item_key": "0-2"}, uid="c") == []
+
+
 @pytest.mark.parametrize("newer", [False, True])
 async def test_a_failed_rollout_is_left_out_where_verl_can_and_raises_where_it_can_not(
     lookup_folder, tmp_path, newer
@@ -176,12 +253,7 @@ async def test_a_failed_rollout_is_left_out_where_verl_can_and_raises_where_it_c
 
     config, ours = config_in(tmp_path)
     ours.settings.run.max_attempts = 1
-    loop = hydra.utils.instantiate(
-        ours,
-        trainer_config=SimpleNamespace(config=config),
-        server_manager=Broken(lookup_folder),
-        tokenizer=AutoTokenizer.from_pretrained(lookup_folder),
-    )
+    loop = loop_over(Broken(lookup_folder), config, ours, lookup_folder)
     fields = {"extra_info": {"item_key": "0-2"}, "uid": "c"}
     if newer:
         assert await loop.run({}, session_id=0, **fields) == []
