@@ -43,7 +43,7 @@ OUTPUT = f'Let me look.\n<tool_call>\n{{"name": "look", "arguments": {CALL}}}\n<
 LINES = "".join(f"-rw-r--r-- 1 dev dev {size} module_{size}.py\n" for size in range(1000, 1100))
 LONG_RESULT_TOKENS = 400
 CONCURRENT = 64
-RUNS = 3
+RUNS = 7
 GROUP_SIZE = 8
 """Rollouts of one task; only they have their prompt in common."""
 PROMPT = "Find the module whose test fails, and say which one it is."
