@@ -93,7 +93,12 @@ class TrlEnvironments:
         self, environments: list["TrlEnvironment"], completions: list[Any]
     ) -> list[float | None]:
         pairs = zip(environments, completions, strict=True)
-        return list(await asyncio.gather(*(each._begun().score(said) for each, said in pairs)))
+        try:
+            async with asyncio.TaskGroup() as scoring:
+                tasks = [scoring.create_task(each._begun().score(said)) for each, said in pairs]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return [task.result() for task in tasks]
 
     def _begin(self, key: str, previous: TrlEpisode | None) -> TrlEpisode:
         if key not in self._items:

@@ -10,7 +10,9 @@ TRL (1.16) takes one row a rollout and as many rollouts as prompts, so:
   (``rollouts/rows_left_out``);
 - a rollout that the world failed, or in which nothing was sampled, can't be left out: its row is one token
   that the mask excludes, and its reward is None, which TRL keeps out of the baseline
-  (``rollouts/untrainable``).
+  (``rollouts/untrainable``);
+- ``max_completion_length`` bounds each turn, not the rollout: later turns and tool results come on top;
+- weights that ZeRO-3 or FSDP shard are not gathered: each process would hand over what it holds of them.
 """
 
 import asyncio
@@ -134,7 +136,8 @@ def _weights(trainer: Trainer) -> Any:
 def _sampling(trainer: Trainer, usual: SamplingConfig) -> SamplingConfig:
     """Return how the trainer wants tokens sampled: it scales its own logits by the same temperature."""
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-    return trainer_sampling({name: getattr(trainer, name) for name in names}, usual)
+    wanted = {name: getattr(trainer, name) for name in names}
+    return trainer_sampling({**wanted, "max_tokens": trainer.max_completion_length}, usual)
 
 
 def _row(trajectory: Trajectory, trainer: Trainer) -> dict[str, Any]:

@@ -1,7 +1,10 @@
 """TRL's own tool loop over our tools: a sandbox an episode, none left, and rewards that look into it."""
 
+import asyncio
+
 import pytest
 
+from backends.base import Slot
 from environments.lookup_env import KEYS, LookupEnv, LookupEnvConfig
 from rollouts.config import SandboxConfig
 from toolsets.registry import TOOLSETS, resolve_tools
@@ -9,7 +12,7 @@ from toolsets.tool import ToolResult, tool
 from trainers.trl_environments import TrlEnvironments
 from trainers.trl_messages import as_dict
 from trainers.trl_tools import trl_tool
-from trajectories.errors import ConfigError
+from trajectories.errors import ConfigError, LeaseExpired
 from trajectories.messages import Message, ToolCall
 
 pytest.importorskip("torch")
@@ -42,14 +45,14 @@ class Digging(LookupEnv):
 
     def __init__(self):
         super().__init__(LookupEnvConfig(generated_items=16))
-        self.sandboxes = 0
+        self.sandboxes: list[Slot] = []
         self.scored: list[tuple[str, list[str], str, float]] = []
 
     def tools_of(self, toolsets):
         return [lookup]
 
     async def setup_workspace(self, item, slot):
-        self.sandboxes += 1
+        self.sandboxes.append(slot)
 
     async def compute_reward(self, item, result, ctx):
         asked = (await ctx.read_text("asked") or "").split()
@@ -79,7 +82,7 @@ def test_trl_runs_our_tools_in_a_sandbox_for_each_episode_and_rewards_what_stand
             reward_funcs=environments.reward,
         )
         trainer.train()
-        used = env.sandboxes
+        used = len(env.sandboxes)
         free = [environments.factory() for _ in range(2 * GROUP)]
         for environment in free:
             environment.reset(item_key="0-0")
@@ -87,7 +90,7 @@ def test_trl_runs_our_tools_in_a_sandbox_for_each_episode_and_rewards_what_stand
 
     assert len(trainer.episodes) == STEPS * 2 * GROUP
     assert used > 2 * GROUP, "more than there are places, or none would have had to be given back"
-    assert env.sandboxes == used + 2 * GROUP, "every place is free again"
+    assert len(env.sandboxes) == used + 2 * GROUP, "every place is free again"
     scored = []
     for key, completion, reward in trainer.episodes:
         calls = [call["function"] for said in completion for call in said.get("tool_calls") or []]
@@ -124,7 +127,34 @@ def test_an_episode_that_was_not_scored_gives_its_sandbox_back_when_the_next_beg
             environment.reset(**row)
             assert environment.lookup(key="k2") == "v2"
             assert "argument 'key' is missing" in environment.lookup(wrong="k2")
-    assert env.sandboxes == 3
+    assert len(env.sandboxes) == 3
+    for slot in env.sandboxes:
+        with pytest.raises(LeaseExpired):
+            asyncio.run(asyncio.wait_for(slot.exec("true"), timeout=10))
+
+
+def test_a_mistake_of_ours_in_one_scoring_ends_the_others():
+    begun, ended = asyncio.Event(), []
+
+    class Mistaken(Digging):
+        async def score(self, item, result, workspace):
+            if item["id"] == "0-0":
+                await begun.wait()
+                raise ConfigError("no such rubric")
+            try:
+                begun.set()
+                await asyncio.sleep(60)
+            finally:
+                ended.append(item["id"])
+
+    with TrlEnvironments(Mistaken(), 2, SandboxConfig(options={"warm": 0})) as environments:
+        both = [environments.factory() for _ in range(2)]
+        for number, environment in enumerate(both):
+            environment.reset(item_key=f"0-{number}")
+        said = [{"role": "assistant", "content": "v1"}]
+        with pytest.raises(ConfigError, match="no such rubric"):
+            environments.reward([said, said], both)
+        assert ended == ["0-1"]
 
 
 def test_the_dataset_keeps_the_calls_of_worked_examples_as_they_are():

@@ -111,10 +111,12 @@ def test_what_the_world_failed_and_what_says_nothing_is_neither_trained_nor_part
 
 def test_rollouts_are_sampled_as_the_trainer_is_set(lookup_folder, tmp_path):
     settings = {"per_device_train_batch_size": GROUP, "max_steps": 1, "temperature": 0.5}
+    settings["max_completion_length"] = 3
     with embedded(lookup_folder, tmp_path) as rollouts:
         trainer = trained(lookup_folder, rollouts, tmp_path, **settings)
     with TrajectoryStore(tmp_path / "run" / "trajectories.jsonl") as store:
-        assert {turn.sampling.temperature for record in store for turn in record.turns} == {0.5}
+        sampled = [turn.sampling for record in store for turn in record.turns]
+    assert {(sampling.temperature, sampling.max_tokens) for sampling in sampled} == {(0.5, 3)}
     (batch,) = trainer.batches
     assert batch["sampling_per_token_logps"][batch["completion_mask"].bool()].isnan().all(), (
         "logprobs of the model's distribution are not passed off as those of the one drawn from"
