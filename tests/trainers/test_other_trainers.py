@@ -1,6 +1,7 @@
 """Adapters beside the types, and where it runs here the machinery, of the trainers they are for."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -31,4 +32,4 @@ async def test_the_trainers_own_packages_take_our_rollouts(trainers_python):
         PYTHONPATH=str(ROOT),
     )
     assert code == 0, out
-    assert "12 passed" in out
+    assert re.search(r"^\d+ passed(, \d+ warnings?)? in ", out, re.MULTILINE), f"some did not run: {out}"
