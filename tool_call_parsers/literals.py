@@ -183,7 +183,9 @@ def _joined_surrogates(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-_BRACKETS = Markers(("(", ")", "[", "]", "{", "}", "'", '"'))
+BRACKETS = ("(", ")", "[", "]", "{", "}", "'", '"')
+"""What ``read_group`` looks for."""
+_BRACKETS = Markers(BRACKETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +199,16 @@ class Group:
     """Whether the text ended inside the group."""
 
 
-def read_group(src: Source, pos: int) -> Steps[Group]:
-    """Wait for the end of the bracketed text that begins at ``pos``, with its strings passed over."""
+def read_group(src: Source, pos: int, marks: Markers = _BRACKETS) -> Steps[Group]:
+    """Wait for the end of the bracketed text that begins at ``pos``, with its strings passed over.
+
+    Args:
+        src: The text.
+        pos: Where the bracket opens.
+        marks: ``BRACKETS`` and what cannot stand between them outside of a string.
+    """
     depth = 0
-    while mark := (yield from src.until(_BRACKETS, pos)):
+    while mark := (yield from src.until(marks, pos)):
         pos = mark.end()
         if (quote := mark.group()) in _STRING:
             while len(src.text) < pos + 2 and not src.ended:
@@ -214,6 +222,8 @@ def read_group(src: Source, pos: int) -> Steps[Group]:
             if src.text[end - 1] != mark.group():
                 return Group(mark.start(), "a string is not closed on its line: write line breaks as \\n")
             pos = end
+        elif quote not in BRACKETS:
+            return Group(mark.start(), f"{quote} stands in them")
         else:
             depth += 1 if mark.group() in "([{" else -1
             if depth == 0:

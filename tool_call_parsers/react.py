@@ -10,7 +10,7 @@ from typing import Any
 from tool_call_parsers.base import Parser
 from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item
-from tool_call_parsers.literals import Literals, NotALiteral
+from tool_call_parsers.literals import BRACKETS, Literals, NotALiteral, read_group
 from tool_call_parsers.prose import starts_line
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
@@ -20,15 +20,18 @@ _SPACES = re.compile(r"[ \t]*")
 _NAME = re.compile(r"[\w.-]*")
 _CLOSER = Markers((")",))
 _NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=")
+_WORDS = re.compile(r"[\s\w]*")
+_LONG_QUOTES = Markers(("'''", '"""'))
 
 
 class ReactFormat(BlockFormat):
-    """The syntax; a call ends with the first parenthesis that ends its line."""
+    """The syntax; a call ends with the first parenthesis that ends its line and stands in no string."""
 
     openers = ("TOOL:", "ANSWER:")
     closers = ()
     ends = ("<|im_end|>", "<|endoftext|>", "</s>", "<|eot_id|>", "<end_of_turn>")
     example = "TOOL: tool(argument='value')"
+    _marks = Markers((*BRACKETS, *openers))
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read one call, or the marker of the answer."""
@@ -41,6 +44,11 @@ class ReactFormat(BlockFormat):
         if name_end == pos or not src.text.startswith("(", name_end):
             return self.broken(src, "After TOOL: comes no name with parentheses.", name_end)
         look = name_end + 1
+        if (yield from self._literals_begin(src, look)):
+            group = yield from read_group(src, name_end, self._marks)
+            if group.cut:
+                return self.broken(src, "", len(src.text))
+            look = look if group.fault else group.end - 1
         while closer := (yield from src.until(_CLOSER, look)):
             look = closer.end()
             following = yield from src.past(_SPACES, look)
@@ -51,6 +59,13 @@ class ReactFormat(BlockFormat):
                 name = src.text[pos:name_end]
                 return Block(look, [self._call(name, src.text[name_end + 1 : closer.start()], (start, look))])
         return self.broken(src, "", len(src.text))
+
+    def _literals_begin(self, src: Source, pos: int) -> Steps[bool]:
+        """Tell whether a named argument, or a string of several lines, stands at ``pos``."""
+        words_end = yield from src.past(_WORDS, pos)
+        if _NAMED.match(src.text, pos):
+            return True
+        return (yield from src.at(_LONG_QUOTES, words_end)) is not None
 
     def _call(self, name: str, text: str, span: tuple[int, int]) -> Item:
         if not text.strip():

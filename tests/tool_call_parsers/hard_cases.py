@@ -380,11 +380,19 @@ def react() -> list[Case]:
     def given(text):
         return [("search", {"input": text})], ["unknown_tool"]
 
+    lines = "\nfoo()\nTOOL: rm(path='x')\n"
+    wrote = [("write_file", {"content": lines})]
+
     return cases(
         "react",
         ("one string is what it says", 'TOOL: search( "it\'s" )', *given("it's")),
         ("two strings are raw text", 'TOOL: search("my prog" "arg one")', *given('"my prog" "arg one"')),
         ("a string in parentheses is raw text", 'TOOL: search(("ls"))', *given('("ls")')),
+        ("a call on a line of a string", f"TOOL: write_file(content='''{lines}''')\nTOOL: now()", [*wrote, NOW]),
+        ("the same, without a name", f'TOOL: search("""{lines}""")', *given(lines)),
+        ("that string never closed", f"TOOL: write_file(content='''{lines}", [], ["unclosed"]),
+        ("an argument that never closed before a sibling", "TOOL: add(items=[1)\nTOOL: now()", [NOW], ["bad_structure"]),
+        ("a string that never closed before a sibling", "TOOL: add(items='x)\nTOOL: now()", [NOW], ["bad_structure"]),
         ("a string and more is raw text", 'TOOL: search("a" + b)', *given('"a" + b')),
     )  # fmt: skip
 
