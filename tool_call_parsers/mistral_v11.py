@@ -7,7 +7,7 @@ from typing import Any
 
 from tool_call_parsers.base import Parser
 from tool_call_parsers.calls import call_from_arguments
-from tool_call_parsers.findings import Broken, Item
+from tool_call_parsers.findings import Broken, Item, Word
 from tool_call_parsers.marked_json import Head, MarkedJsonFormat
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
@@ -35,15 +35,24 @@ class MistralV11Format(MarkedJsonFormat):
         return call_from_arguments(head["name"], body, span, head["id"])
 
     def head(self, src: Source, pos: int) -> Steps[Head | Broken]:
-        """Read the name and, where it stands, the id; ``[ARGS]`` may be missing, as servers take it off."""
+        """Read the name and, where it stands, the id."""
         stop = yield from src.until(_NAME_ENDS, pos)
-        if stop and stop.group() == "{" and (name := _NAME.fullmatch(src.text[pos : stop.start()])):
-            return Head(name[0], stop.start())
-        name = yield from self.word(src, pos, _NAME_ENDS, _ID if stop and stop.group() == _ID else _ARGS)
-        if isinstance(name, Broken) or stop is None or stop.group() == _ARGS:
+        has_id = stop is not None and stop.group() == _ID
+        name = yield from self._word(src, pos, _NAME_ENDS, _ID if has_id else _ARGS)
+        if isinstance(name, Broken) or not has_id:
             return name if isinstance(name, Broken) else Head(name.text, name.end)
-        call_id = yield from self.word(src, name.end, _ID_ENDS, _ARGS)
+        call_id = yield from self._word(src, name.end, _ID_ENDS, _ARGS)
         return call_id if isinstance(call_id, Broken) else Head(name.text, call_id.end, call_id.text)
+
+    def _word(self, src: Source, pos: int, stops: Markers, closing: str) -> Steps[Word | Broken]:
+        """Read up to ``closing``, or to a brace that follows directly: servers take ``[ARGS]`` off.
+
+        With a blank before the brace it may be a sentence that mentions the marker.
+        """
+        stop = yield from src.until(stops, pos)
+        if stop and stop.group() == "{" and (word := _NAME.fullmatch(src.text[pos : stop.start()])):
+            return Word(word[0], stop.start())
+        return (yield from self.word(src, pos, stops, closing))
 
 
 class MistralV11(Parser):

@@ -263,6 +263,8 @@ def mistral() -> list[Case]:
         *cases(
             "mistral_v11",
             ("marker of the arguments taken off", "[TOOL_CALLS]now{}", [NOW]),
+            ("taken off after an id", "[TOOL_CALLS]now[CALL_ID]abcdefghi{}", [NOW]),
+            ("taken off before a blank", "[TOOL_CALLS]now {}", [], ["bad_structure"]),
             ("the marker mentioned before a brace", "The marker [TOOL_CALLS] and then {}.", [], [], "The marker [TOOL_CALLS] and then {}."),
             ("the older syntax", f"[TOOL_CALLS][{now}]", [], ["bad_structure"]),
             ("text after a call", "[TOOL_CALLS]now[ARGS]{} and more", [NOW], [], " and more"),

@@ -1,4 +1,6 @@
 from tool_call_parsers import get_parser
+from trajectories.hermes_codec import render_assistant
+from trajectories.messages import Message, ToolCall
 
 
 def test_a_marker_inside_a_string_is_data_and_siblings_of_a_bad_block_survive():
@@ -17,3 +19,14 @@ def test_a_marker_inside_a_string_is_data_and_siblings_of_a_bad_block_survive():
         ("b", {}),
     ]
     assert [error.kind for error in message.errors] == ["invalid_json"]
+
+
+def test_what_records_and_what_models_write_is_one_message():
+    parser = get_parser("hermes")
+    message = Message.assistant(reasoning="Hm.", tool_calls=[ToolCall("call_0", "now", {})])
+
+    recorded = render_assistant(None, reasoning="Hm.", tool_calls=message.tool_calls)
+    for text in (recorded, parser.render(message)):
+        back = parser.parse(text)
+        assert (back.content, back.reasoning) == (None, "Hm.")
+        assert [call.name for call in back.tool_calls] == ["now"]
