@@ -1,9 +1,9 @@
 """The canonical hermes text of tools, calls and results: what records are written in and ``hermes`` parses.
 
 Pure functions from data to text. Exporter and parser share how tools, calls and results are written, because
-two spellings of one format drift apart: a model trained on the one is then judged by the other. Between a think
-block and a call without content a record has one newline where Qwen 3's template, and so ``Hermes.render``, has
-two: both read as the same message.
+two spellings of one format drift apart: a model trained on the one is then judged by the other. Between a
+think block and a call without content a record has one newline where Qwen 3's template, and so
+``Hermes.render``, has two: both read as the same message.
 """
 
 import json
