@@ -108,6 +108,15 @@ class Mark:
     errors: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Blocks in a row after what may open a quotation."""
+
+    start: int
+    before: Mark
+    """What had been found before."""
+
+
 class Assembly:
     """The message so far and the events not yet handed out."""
 
@@ -203,12 +212,16 @@ class Assembly:
         """Tell whether a call or an error was found since."""
         return len(self._calls) > mark.calls or len(self._errors) > mark.errors
 
-    def rewind_to_reasoning(self, mark: "Mark", draft: str) -> None:
-        """Forget what was found since ``mark``: it turned out to be a think block with the text ``draft``."""
+    def rewind(self, mark: "Mark") -> None:
+        """Forget the content, the calls and the errors found since ``mark``."""
         self._content = mark.content
         del self._content.parts[mark.parts :]
         self._ids.difference_update(call.id for call in self._calls[mark.calls :])
         del self._calls[mark.calls :], self._errors[mark.errors :]
+
+    def rewind_to_reasoning(self, mark: "Mark", draft: str) -> None:
+        """Forget what was found since ``mark``: it turned out to be a think block with the text ``draft``."""
+        self.rewind(mark)
         self.begin_reasoning()
         self.reasoning(draft)
         self.end_reasoning()

@@ -33,7 +33,7 @@ class ParserStream:
         """Take the next text, with the ids it was decoded from where known, and return what it settled.
 
         Events are for watching; the message of ``finish`` is the result. (A ``</think>`` whose opening the
-        prompt held makes calls already reported drafts.)
+        prompt held makes calls already reported drafts, and the end of a quotation those quoted in a row.)
         """
         self._source.append(delta, token_ids)
         next(self._steps, None)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tool_call_parsers.assembly import Assembly, Mark
+from tool_call_parsers.assembly import Assembly, Mark, Row
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose, Word
 from tool_call_parsers.prose import Quotes, after_quote, blanks_before, in_quotes, starts_line
 from tool_call_parsers.schema import ToolSchemas
@@ -155,6 +155,8 @@ class BlockRun:
         """Where the last block or think block ended."""
         self._block_end = -1
         """Where the last block ended; a closing marker right after it is doubled and dropped."""
+        self._row: Row | None = None
+        """The last row of blocks, where it may be quoted."""
         self._think = form.think if think else None
 
     def steps(self, reasoning_open: bool = False) -> Steps[None]:
@@ -163,6 +165,8 @@ class BlockRun:
         look = (yield from self.think(0)) if reasoning_open else self._pos
         while True:
             if mark := src.search(marks, look):
+                if self._row and not self._open and blank_end(src.text, self._block_end) < mark.start():
+                    self._row = None
                 look = self._at_hand(mark) or (yield from self._marked(mark))
             elif not src.ended:
                 look = marks.held_from(src.text, look)
@@ -170,7 +174,9 @@ class BlockRun:
                 yield
             else:
                 break
-        if self._open:
+        if self._open and self._row and src.cut:
+            self._forget(self._row)
+        elif self._open:
             self._give_up_open(len(src.text))
         self._prose(len(src.text))
 
@@ -179,7 +185,9 @@ class BlockRun:
             return None
         start = mark.start()
         text = self._src.text
-        if self._open or self._src.tokens or self._quotes.closer_at(text, start) or after_quote(text, start):
+        if self._open or self._src.tokens or self._quotes.closer_at(text, start):
+            return None
+        if self._row or after_quote(text, start):
             return None
         block = self._form.at_hand(self._src, start, mark.group())
         if block is None:
@@ -192,7 +200,10 @@ class BlockRun:
         """Read what begins with a marker and return where to look on."""
         form, literal, start, end = self._form, mark.group(), mark.start(), mark.end()
         if literal in form.closers:
-            return self._closer(literal, start, end)
+            self._closer(literal, start, end)
+            if not self._open and self._block_end == end:
+                yield from self._forget_if_quoted(end)
+            return end
         if literal in form.ends:
             return (yield from self._end_of_turn(start, end))
         if literal in (form.think or ()) and (self._open or not self._think):
@@ -216,25 +227,40 @@ class BlockRun:
             return start + len(opener)
         if isinstance(block, Prose):
             return block.end
+        if not self._open and not self._row:
+            self._prose(start)
+            self._row = Row(start, self._out.mark()) if after_quote(self._src.text, start) else None
         if isinstance(block, Broken):
             self._add(start, block.items, block.resume)
             self._open.append(_Open(start if block.start is None else block.start, block))
             return max(block.resume, start + len(opener))
-        if not self._open and (yield from self._in_quotes(start, block.end)):
-            return block.end
         if self._open:
             self._open[-1].sections += not block.items
+        elif (yield from self._forget_if_quoted(block.end)):
+            return block.end
         self._add(start, block.items, block.end)
         return block.end
 
+    def _forget_if_quoted(self, end: int) -> Steps[bool]:
+        """Make prose of the row of blocks that ends there if a sentence quotes it, and tell so."""
+        if not self._row or not (yield from self._in_quotes(self._row.start, end)):
+            return False
+        self._forget(self._row)
+        return True
+
+    def _forget(self, row: Row) -> None:
+        self._out.rewind(row.before)
+        self._pos, self._row, self._open = row.start, None, []
+
     def _in_quotes(self, start: int, end: int) -> Steps[bool]:
         """Tell whether what stands there is quoted; it may be where the token limit cut the text after it."""
-        src = self._src
+        src, marks = self._src, self._form.marks
         if not after_quote(src.text, start):
             return False
-        while end == len(src.text) and not src.ended:
-            yield
-        return in_quotes(src.text, start, end) or (end == len(src.text) and src.cut)
+        following = yield from src.past_blank(end)
+        yield from src.at(marks, following)
+        cut = src.cut and marks.held_from(src.text, following) == following
+        return cut or in_quotes(src.text, start, end)
 
     def _add(self, start: int, items: Sequence[Item], end: int) -> None:
         if self._open:
@@ -251,11 +277,11 @@ class BlockRun:
         self._quotes.restart(end)
         self._block_end = self._part_end = end
 
-    def _closer(self, literal: str, start: int, end: int) -> int:
+    def _closer(self, literal: str, start: int, end: int) -> None:
         section = literal in self._form.section_closers
         if self._open and section and self._open[-1].sections:
             self._open[-1].sections -= 1
-            return end
+            return
         if self._open and section:
             self._give_up_open(start)
         if self._open:
@@ -268,7 +294,6 @@ class BlockRun:
         elif self._block_end >= 0 and blank_end(self._src.text, self._block_end) >= start:
             self._prose(start)
             self._commit([], end)
-        return end
 
     def _give_up_open(self, end: int) -> None:
         """Decide on the broken blocks that did not close before ``end``, of their section or of the text.
@@ -416,3 +441,11 @@ class _Drafts(Assembly):
         """Keep a call."""
         if isinstance(item, Call):
             self.found.append(item)
+
+    def mark(self) -> Mark:
+        """Remember how many were found."""
+        return Mark(calls=len(self.found))
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget those found since."""
+        del self.found[mark.calls :]

@@ -13,14 +13,15 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tool_call_parsers.assembly import Assembly
+from tool_call_parsers.assembly import Assembly, Row
 from tool_call_parsers.base import Parser
 from tool_call_parsers.calls import call_from_arguments
 from tool_call_parsers.findings import Fault, Item
 from tool_call_parsers.json_blocks import JsonRow
 from tool_call_parsers.json_body import JsonFault, read_json
+from tool_call_parsers.prose import after_quote, in_quotes
 from tool_call_parsers.schema import ToolSchemas
-from tool_call_parsers.source import Markers, Source, Steps
+from tool_call_parsers.source import Markers, Source, Steps, blank_end
 from trajectories.messages import Message, ParseErrorKind, Span, ToolCall
 
 _CLOSERS = ("<|end|>", "<|call|>", "<|return|>")
@@ -77,13 +78,22 @@ class HarmonyFormat:
             out.content(sent, safe)
             sent = safe
 
+        row: Row | None = None
         while begin := (yield from src.until(_BEGINS, pos, passed)):
             passed(begin.start())
             end = None
+            if blank_end(src.text, pos) < begin.start():
+                row = Row(begin.start(), out.mark()) if after_quote(src.text, begin.start()) else None
             if begin.start() == pos or (yield from self._header_end(src, begin.end())):
                 end = yield from self._headed(src, out, begin.start(), begin.end())
             pos, sent = end or begin.end(), end or sent
+            if row and out.found_since(row.before) and self._quoted(src, row.start, pos):
+                out.rewind(row.before)
+                row, sent = None, row.start
         passed(len(src.text))
+
+    def _quoted(self, src: Source, start: int, end: int) -> bool:
+        return in_quotes(src.text, start, end) or (end == len(src.text) and src.cut)
 
     def _role_end(self, src: Source, pos: int) -> Steps[int | None]:
         """Return where the channel begins if the text goes on with the role that the prompt began."""

@@ -70,6 +70,14 @@ def quotations() -> list[Case]:
                 Case(family, f"call quoted in {opening}", text, content=text, prefix_reasons=("length",))
             )
     now = SPELLINGS["hermes"].call(*NOW)
+    for family, spelling in SPELLINGS.items():
+        two = spelling.turn([spelling.call(*NOW), spelling.call(*NOW)])
+        if family in ("pythonic", "llama4_pythonic", "llama3_json", "json", "react"):
+            continue
+        for count, quoted in (("one call", spelling.turn([spelling.call(*NOW)])), ("two calls", two)):
+            text = f'The form is "{quoted}".'
+            name = f"{count} quoted in the family's own form"
+            found.append(Case(family, name, text, content=text, prefix_reasons=()))
     thought = 'The answer is "4"'
     tags = ("write_file", {"content": "s/<think>//;s/</think>//"})
     return [
