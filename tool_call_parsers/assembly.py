@@ -1,7 +1,8 @@
 """What a parser found, put together to a message and, while it grows, to events.
 
 Blanks between a block and the text around it belong to the format, not to the content: runs of nothing but
-blanks are dropped, and one newline at either side of a block. All other content stays as it was written.
+blanks are dropped, and the newlines that the format writes at either side of a block or think block. All
+other content stays as it was written.
 """
 
 import copy
@@ -121,13 +122,24 @@ class Assembly:
     """The message so far and the events not yet handed out."""
 
     def __init__(
-        self, source: Source, known: Collection[str] | None, open_reasoning: OpenReasoning = "refuse"
+        self,
+        source: Source,
+        known: Collection[str] | None,
+        open_reasoning: OpenReasoning = "refuse",
+        think: tuple[str, str] = ("", ""),
     ):
         self._source = source
         self._known = known
         self._open_reasoning: OpenReasoning = open_reasoning
         self._content = Content()
         self._reasoning: list[str] | None = None
+        opening, closing = think
+        self._think_newlines = (
+            opening[len(opening.rstrip("\n")) :],
+            closing[: len(closing) - len(closing.lstrip("\n"))],
+            closing[len(closing.rstrip("\n")) :],
+        )
+        """Those that belong to a think block: after its opening, before its closing and after that."""
         self._think_begins = False
         self._think_held = ""
         self._calls: list[ToolCall] = []
@@ -146,12 +158,12 @@ class Assembly:
 
     def next_message(self) -> None:
         """Note that another message begins here; its text goes on a line of its own."""
-        self._emit("content", self._content.block())
+        self._emit("content", self._content.block(before=0, after=0))
         self._content.part()
 
     def begin_reasoning(self) -> None:
         """Note that a think block begins here; an empty one is still a think block."""
-        self._emit("content", self._content.block(after=2))
+        self._emit("content", self._content.block(after=len(self._think_newlines[2])))
         if self._reasoning is None:
             self._reasoning = []
         else:
@@ -160,11 +172,11 @@ class Assembly:
         self._think_begins, self._think_held = True, ""
 
     def reasoning(self, text: str) -> None:
-        """Take text of the think block; the newline before its closing marker belongs to the format."""
+        """Take text of the think block; the newlines next to its markers may belong to the format."""
         text = self._think_held + text
         if self._think_begins and text:
-            self._think_begins, text = False, text.removeprefix("\n")
-        body = text.removesuffix("\n")
+            self._think_begins, text = False, text.removeprefix(self._think_newlines[0])
+        body = text.removesuffix(self._think_newlines[1])
         self._think_held = text[len(body) :]
         if body and self._reasoning is not None:
             self._reasoning.append(body)

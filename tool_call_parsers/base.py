@@ -117,7 +117,7 @@ class Parser(ABC):
 
     def _begin(self, reasoning_open: bool) -> tuple[Source, Assembly, Steps[None]]:
         source = Source(TokenMap(self._tokenizer) if self._tokenizer else None)
-        out = Assembly(source, self.schemas.names, self._open_reasoning)
+        out = Assembly(source, self.schemas.names, self._open_reasoning, self.think)
         return source, out, self._format.steps(source, out, reasoning_open)
 
     def render(self, message: Message) -> str:

@@ -28,6 +28,7 @@ class DeepSeekV31Format(MarkedJsonFormat):
     closers = (_CALL_END, _CALLS_END)
     section_closers = (_CALLS_END,)
     ends = ("<｜end▁of▁sentence｜>",)
+    newlines_before = 0
     head_pattern = rf"(?:{_CALLS})?(?P<begin>{_CALL})(?P<name>[\w.-]+){_SEP}"
     tail_pattern = _CALL_END
     example = f'{_CALLS}{_CALL}tool{_SEP}{{"argument": "value"}}{_CALL_END}{_CALLS_END}'

@@ -201,6 +201,8 @@ class HarmonyFormat:
 class GptOss(Parser):
     """Calls as messages to a tool."""
 
+    think = ("<|channel|>analysis<|message|>", "<|end|>")
+
     def build_format(self, tools: ToolSchemas) -> HarmonyFormat:
         """Build what reads this format."""
         return HarmonyFormat()
@@ -209,7 +211,7 @@ class GptOss(Parser):
         """Write an assistant message, as continued after ``<|start|>assistant``."""
         parts: list[str] = []
         if message.reasoning is not None:
-            parts.append(f"<|channel|>analysis<|message|>{message.reasoning}<|end|>")
+            parts.append(message.reasoning.join(self.think))
         if message.content is not None:
             channel, end = ("commentary", "<|end|>") if message.tool_calls else ("final", "<|return|>")
             parts.append(f"<|channel|>{channel}<|message|>{message.content}{end}")

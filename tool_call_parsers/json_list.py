@@ -101,6 +101,7 @@ class MistralFormat(JsonListFormat):
     openers = ("[TOOL_CALLS]",)
     closers = ()
     ends = ("</s>",)
+    newlines_before = 0
     think = ("[THINK]", "[/THINK]")
     example = '[TOOL_CALLS] [{"name": "tool", "arguments": {"argument": "value"}}]'
 

@@ -29,6 +29,7 @@ class KimiK2Format(MarkedJsonFormat):
     closers = (_CALL_END, _SECTION_END, _SINGULAR_END)
     section_closers = (_SECTION_END, _SINGULAR_END)
     ends = ("<|im_end|>", "[EOS]")
+    newlines_before = 0
     head_pattern = (
         rf"(?:{re.escape(_SECTION)})?(?P<begin>{re.escape(_CALL)})"
         rf"(?P<id>functions\.(?P<name>[\w.-]+):\d+){re.escape(_ARGUMENTS)}"

@@ -25,6 +25,7 @@ class MistralV11Format(MarkedJsonFormat):
     openers = (_CALL,)
     closers = ()
     ends = ("</s>",)
+    newlines_before = 0
     think = ("[THINK]", "[/THINK]")
     head_pattern = r"(?P<begin>\[TOOL_CALLS\])(?P<name>[\w.-]+)(?:\[CALL_ID\](?P<id>\w+))?\[ARGS\]"
     tail_pattern = ""

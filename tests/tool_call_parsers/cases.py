@@ -126,7 +126,7 @@ def generic_cases(spelling: Spelling) -> Iterator[Case]:
     one = turn(NOW)
     yield case(
         "draft in a second think block",
-        f"{opener}a{think_end}{think}b\n{one}\n{think_end}\n{one}",
+        f"{opener}a{think_end}{think}b\n{one}{closer}{one}",
         calls=[NOW],
         reasoning=f"a\nb\n{one}",
     )
@@ -140,7 +140,7 @@ def generic_cases(spelling: Spelling) -> Iterator[Case]:
     )
     yield case(
         "think markers mentioned",
-        f"Write {think} and {think_end} here.\n{one}",
+        spelling.text(f"Write {think} and {think_end} here.") + one,
         calls=[NOW],
         content=f"Write {think} and {think_end} here.",
     )

@@ -159,7 +159,7 @@ def deepseek() -> list[Case]:
     return [
         *cases(
             "deepseek_v3",
-            ("two sections with text between", f"{section}{now}{section_end}text\n{section}{now}{section_end}", [NOW, NOW], [], "text"),
+            ("two sections with text between", f"{section}{now}{section_end}text\n{section}{now}{section_end}", [NOW, NOW], [], "text\n"),
             ("no fence", f"{section}{begin}function{sep}now\n{{}}{end}{section_end}", [NOW]),
             ("fence without its language", f"{section}{begin}function{sep}now\n```\n{{}}\n```{end}{section_end}", [NOW]),
             ("closing fence missing", f"{section}{begin}function{sep}now\n```json\n{{}}\n{end}{section_end}", [NOW]),

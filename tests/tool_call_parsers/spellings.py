@@ -179,20 +179,20 @@ SPELLINGS = {
         Spelling(
             "deepseek_v3", deepseek_v3,
             "<｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1,}\n```<｜tool▁call▁end｜>",
-            "invalid_json", "<｜tool▁call▁begin｜>", deepseek_turn, end_of_turn="<｜end▁of▁sentence｜>", markers=DEEPSEEK,
+            "invalid_json", "<｜tool▁call▁begin｜>", deepseek_turn, end_of_turn="<｜end▁of▁sentence｜>", markers=DEEPSEEK, text=str,
         ),
         Spelling(
             "deepseek_v31",
             lambda name, args: f"<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{dumps(args)}<｜tool▁call▁end｜>",
             '<｜tool▁call▁begin｜>add<｜tool▁sep｜>{"a": 1,}<｜tool▁call▁end｜>',
-            "invalid_json", "<｜tool▁call▁begin｜>", deepseek_turn, end_of_turn="<｜end▁of▁sentence｜>", markers=DEEPSEEK,
+            "invalid_json", "<｜tool▁call▁begin｜>", deepseek_turn, end_of_turn="<｜end▁of▁sentence｜>", markers=DEEPSEEK, text=str,
         ),
         Spelling(
-            "deepseek_v32", dsml, BAD_DSML, "bad_structure", "<｜DSML｜function_calls>", wrapped(DSML_V32),
+            "deepseek_v32", dsml, BAD_DSML, "bad_structure", "<｜DSML｜function_calls>", wrapped(DSML_V32), ("<think>", "</think>"),
             end_of_turn="<｜end▁of▁sentence｜>", markers=DSML_V32, raw_values=True,
         ),
         Spelling(
-            "deepseek_v4", dsml, BAD_DSML, "bad_structure", "<｜DSML｜tool_calls>", wrapped(DSML_V4),
+            "deepseek_v4", dsml, BAD_DSML, "bad_structure", "<｜DSML｜tool_calls>", wrapped(DSML_V4), ("<think>", "</think>"),
             end_of_turn="<｜end▁of▁sentence｜>", markers=DSML_V4, raw_values=True,
         ),
         Spelling(
@@ -214,12 +214,12 @@ SPELLINGS = {
         ),
         Spelling(
             "mistral", json_call(), BAD_JSON, "invalid_json", "[TOOL_CALLS]", listed("[TOOL_CALLS] "),
-            ("[THINK]\n", "\n[/THINK]\n\n"), "</s>", markers=("[", "]", ","),
+            ("[THINK]", "[/THINK]"), "</s>", markers=("[", "]", ","), text=str,
         ),
         Spelling(
             "mistral_v11", lambda name, args: f"[TOOL_CALLS]{name}[ARGS]{dumps(args)}",
             '[TOOL_CALLS]add[ARGS]{"a": 1,}', "invalid_json", "[TOOL_CALLS]", "".join,
-            ("[THINK]\n", "\n[/THINK]\n\n"), "</s>",
+            ("[THINK]", "[/THINK]"), "</s>", text=str,
         ),
         Spelling(
             "glm45", glm("\n"), "<tool_call>add\n<arg_key>a</arg_key>\n1\n</tool_call>", "bad_structure", "<tool_call>",
@@ -232,7 +232,7 @@ SPELLINGS = {
         Spelling(
             "kimi_k2", kimi,
             '<|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>{"a": 1,}<|tool_call_end|>',
-            "invalid_json", "<|tool_call_begin|>", lambda calls: KIMI[0] + "".join(calls) + KIMI[1], markers=KIMI,
+            "invalid_json", "<|tool_call_begin|>", lambda calls: KIMI[0] + "".join(calls) + KIMI[1], markers=KIMI, text=str,
         ),
         Spelling(
             "gpt_oss", harmony, '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1,}<|call|>',

@@ -185,6 +185,8 @@ def test_what_is_rendered_reads_back(family, data):
     text = st.none() | words.filter(
         lambda text: text.strip(" \t\r\n") and "TOOL" not in text and "ANSWER" not in text
     )
+    breaks = st.sampled_from(["", "\n", "\n\n"])
+    text = st.none() | st.builds(lambda *parts: "".join(parts), breaks, text.filter(bool), breaks)
     message = Message.assistant(
         data.draw(text), reasoning=data.draw(text), tool_calls=data.draw(st.lists(call, max_size=3))
     )
