@@ -133,13 +133,8 @@ class Assembly:
         self._open_reasoning: OpenReasoning = open_reasoning
         self._content = Content()
         self._reasoning: list[str] | None = None
-        opening, closing = think
-        self._think_newlines = (
-            opening[len(opening.rstrip("\n")) :],
-            closing[: len(closing) - len(closing.lstrip("\n"))],
-            closing[len(closing.rstrip("\n")) :],
-        )
-        """Those that belong to a think block: after its opening, before its closing and after that."""
+        self._think_opening, self._think_closing = think
+        """What is written around the reasoning; the newlines in it belong to the think block."""
         self._think_begins = False
         self._think_held = ""
         self._calls: list[ToolCall] = []
@@ -163,7 +158,8 @@ class Assembly:
 
     def begin_reasoning(self) -> None:
         """Note that a think block begins here; an empty one is still a think block."""
-        self._emit("content", self._content.block(after=len(self._think_newlines[2])))
+        closing = self._think_closing
+        self._emit("content", self._content.block(after=len(closing) - len(closing.rstrip("\n"))))
         if self._reasoning is None:
             self._reasoning = []
         else:
@@ -172,11 +168,12 @@ class Assembly:
         self._think_begins, self._think_held = True, ""
 
     def reasoning(self, text: str) -> None:
-        """Take text of the think block; the newlines next to its markers may belong to the format."""
+        """Take text of the think block; a newline next to a marker is the format's where it writes one."""
         text = self._think_held + text
         if self._think_begins and text:
-            self._think_begins, text = False, text.removeprefix(self._think_newlines[0])
-        body = text.removesuffix(self._think_newlines[1])
+            begins_line = self._think_opening.endswith("\n")
+            self._think_begins, text = False, text.removeprefix("\n") if begins_line else text
+        body = text.removesuffix("\n") if self._think_closing.startswith("\n") else text
         self._think_held = text[len(body) :]
         if body and self._reasoning is not None:
             self._reasoning.append(body)

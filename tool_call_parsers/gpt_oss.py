@@ -106,6 +106,8 @@ class HarmonyFormat:
 
     def _headed(self, src: Source, out: Assembly, start: int, look: int) -> Steps[int | None]:
         """Read the message whose header begins at ``start`` and return its end; None if it is none."""
+        if end := self._at_hand(src, out, start):
+            return (yield from self._past_stray(src, end))
         header = yield from self._header_end(src, look)
         if header is None:
             out.add(Fault((start, len(src.text)), "unclosed", f"The message has no body. {self._advice}"))
@@ -119,9 +121,10 @@ class HarmonyFormat:
         if header.mark != "<|message|>":
             return None
         out.next_message()
-        end: int = self._at_hand(src, out, start) or (
-            yield from self._message(src, out, start, header.start, header_end)
-        )
+        end = yield from self._message(src, out, start, header.start, header_end)
+        return (yield from self._past_stray(src, end))
+
+    def _past_stray(self, src: Source, end: int) -> Steps[int]:
         while mark := (yield from src.at(_STRAY, end)):
             end += len(mark)
         return end
@@ -141,9 +144,12 @@ class HarmonyFormat:
     def _at_hand(self, src: Source, out: Assembly, start: int) -> int | None:
         """Read a row of ordinary calls and return its end."""
         row = None if src.tokens else self._row.at_hand(src, start)
-        for item in row.items if row else ():
+        if row is None:
+            return None
+        out.next_message()
+        for item in row.items:
             out.add(item)
-        return row.end if row else None
+        return row.end
 
     def _message(self, src: Source, out: Assembly, start: int, header_end: int, body: int) -> Steps[int]:
         header = src.text[start:header_end]
