@@ -181,8 +181,8 @@ class OpenAISession:
 
     def _request(self, new: list[bytes], sampling: SamplingParams) -> bytes:
         options = msgspec.json.encode(self._client.sampling_fields(sampling))[1:-1]
-        messages = b'"messages":[' + b",".join([*self._history, *new]) + b"]}"
-        return b",".join([self._head, options, messages] if options else [self._head, messages])
+        fields = b",".join([self._head, options] if options else [self._head])
+        return b"".join([fields, b',"messages":[', b",".join([*self._history, *new]), b"]}"])
 
     def _turn(
         self, answer: ChatAnswer, message: Message, sampling: SamplingParams, continues: bool, model_s: float
