@@ -1,6 +1,7 @@
 """Tests that need a real part: a model, a server, an engine."""
 
 import os
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -14,3 +15,12 @@ def unavailable(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def python_with(part: str) -> str:
+    """Return the interpreter of the virtual environment that ``.ci/PART`` makes."""
+    venv = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lachesis" / f"{part}-venv"
+    python = venv / "bin" / "python"
+    if not (venv / "installed").exists():
+        unavailable(f"{python} is missing; run: .ci/{part}")
+    return str(python)

@@ -1,7 +1,11 @@
 """What the comparisons with vLLM and with the makers' encoders need."""
 
+import json
 import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +29,21 @@ def harmony_vocabulary() -> Path:
     if not folder.is_dir():
         unavailable(f"{folder} is missing; run: python {FETCH}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def ask_in_vllm(vllm_python, harmony_vocabulary) -> Callable[[Path, Any], Any]:
+    """Runs a script by vLLM's interpreter: JSON in, the JSON of its last line out."""
+
+    def ask(script: Path, request: Any) -> Any:
+        result = subprocess.run(
+            [vllm_python, script],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(harmony_vocabulary)},
+        )
+        return json.loads(result.stdout.splitlines()[-1])
+
+    return ask

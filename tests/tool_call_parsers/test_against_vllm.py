@@ -1,8 +1,5 @@
 """Our parsers and vLLM's on every valid case: the same calls, or a deviation listed with its reason."""
 
-import json
-import os
-import subprocess
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -103,20 +100,11 @@ def listed(case) -> bool:
 
 
 @pytest.fixture(scope="module")
-def theirs(vllm_python, harmony_vocabulary):
+def theirs(ask_in_vllm):
     texts: dict[str, dict[str, str]] = {}
     for case in CASES:
         texts.setdefault(case.family, {})[case.name] = case.text
-    request = json.dumps({"mode": "parse", "tools": TOOLS, "texts": texts})
-    result = subprocess.run(
-        [vllm_python, HELPER],
-        input=request,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(harmony_vocabulary)},
-    )
-    return json.loads(result.stdout.splitlines()[-1])
+    return ask_in_vllm(HELPER, {"mode": "parse", "tools": TOOLS, "texts": texts})
 
 
 @pytest.mark.vllm

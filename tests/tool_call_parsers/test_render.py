@@ -5,9 +5,6 @@ that come with vLLM. There is neither for LongCat, Qwen3-Coder, DeepSeek V3.1, L
 MiniMax, Granite, Phi-4-mini, Hunyuan and FunctionGemma; ``xml``, ``json`` and ``react`` are ours.
 """
 
-import json
-import os
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -167,7 +164,7 @@ def test_it_is_what_the_models_own_template_writes(writer):
 
 
 @pytest.fixture(scope="module")
-def encoded(vllm_python, harmony_vocabulary):
+def encoded(ask_in_vllm):
     plain = {
         name: {
             "content": message.content,
@@ -178,15 +175,7 @@ def encoded(vllm_python, harmony_vocabulary):
         }
         for name, message in MESSAGES.items()
     }
-    result = subprocess.run(
-        [vllm_python, HELPER],
-        input=json.dumps(plain),
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "TIKTOKEN_ENCODINGS_BASE": str(harmony_vocabulary)},
-    )
-    return json.loads(result.stdout.splitlines()[-1])
+    return ask_in_vllm(HELPER, plain)
 
 
 @pytest.mark.vllm

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.real_parts import unavailable
+from tests.real_parts import python_with
 from tests.rollouts.api.serving import ROOT, run
 
 pytestmark = pytest.mark.timeout(300)
@@ -17,11 +17,7 @@ CHECKS = ("check_verl.py", "check_skyrl.py")
 @pytest.fixture(scope="module")
 def trainers_python() -> str:
     """The interpreter of a virtual environment with verl and SkyRL."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lachesis"
-    python = cache / "trainers-venv" / "bin" / "python"
-    if not (cache / "trainers-venv" / "installed").exists():
-        unavailable(f"{python} is missing; run: .ci/trainers")
-    return str(python)
+    return python_with("trainers")
 
 
 async def test_the_trainers_own_packages_take_our_rollouts(trainers_python):

@@ -11,7 +11,7 @@ import pytest
 
 from rollouts.api.atropos_sink import AtroposSink
 from rollouts.api.server import running_server
-from tests.real_parts import unavailable
+from tests.real_parts import python_with
 from tests.rollouts.api.groups import group_of
 from tests.rollouts.api.redis_part import free_port
 from tests.rollouts.api.serving import ROOT, client_of, config_in, run
@@ -35,11 +35,7 @@ TRAINER = {
 @pytest.fixture(scope="module")
 def atropos_python() -> str:
     """The interpreter of a virtual environment with atroposlib 0.4.0."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "lachesis"
-    python = cache / "atropos-venv" / "bin" / "python"
-    if not (cache / "atropos-venv" / "installed").exists():
-        unavailable(f"{python} is missing; run: .ci/atropos")
-    return str(python)
+    return python_with("atropos")
 
 
 async def test_atropos_own_api_tests_pass_unchanged(tmp_path, atropos_python):
