@@ -15,6 +15,7 @@ from backends import checks_endings, create_backend, reaper
 from backends.check import collected
 from backends.docker import DockerLimits, container_request
 from backends.docker_api import DockerApi, EngineError, HijackedStream
+from backends.docker_images import DockerImages
 from backends.docker_sandbox import NearbyContainer
 from backends.owner import Owner
 from tests.backends.conftest import DOCKER_SOCKET
@@ -160,10 +161,11 @@ async def test_a_dead_engine_is_named():
 async def test_an_image_without_a_shell_is_refused_with_what_the_engine_said(api, tmp_path):
     with tarfile.open(tmp_path / "empty.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("file"))
+    image = f"rootfs:{tmp_path / 'empty.tar'}"
     with pytest.raises(SandboxUnavailable, match="bash"):
-        await docker(image=f"rootfs:{tmp_path / 'empty.tar'}").start()
-    left = await api.call("GET", "/containers/json", all=True)
-    assert not [entry for entry in left if entry["Image"].startswith("lachesis-rootfs")]
+        await docker(image=image).start()
+    of_the_image = {"ancestor": [await DockerImages(api).resolve(image)]}
+    assert not await api.call("GET", "/containers/json", all=True, filters=of_the_image)
 
 
 async def test_images_are_built_from_a_context_once(api, tmp_path):
