@@ -121,7 +121,7 @@ class _Probe:
         kinds: list[BridgeKind] = ["user", "tool"] if self._carries_results else ["user"]
         for kind in kinds:
             try:
-                seams[kind] = self._seam(kind, tools)
+                seams[kind] = self._seam(kind, tools, seams.get("user"))
             except NoBridge as reason:
                 unsafe[kind] = str(reason)
             if rewritten := self._rewrites(kind, tools):
@@ -166,8 +166,13 @@ class _Probe:
             return conventions
         return replace(conventions, reasoning="inline")
 
-    def _seam(self, kind: BridgeKind, tools: Sequence[ToolSchema]) -> Seam:
+    def _seam(self, kind: BridgeKind, tools: Sequence[ToolSchema], after_text: Seam | None) -> Seam:
         """Find where the bridge begins and check that it is exact.
+
+        Args:
+            kind: Which bridge.
+            tools: What the template is given as tools.
+            after_text: Where it begins after a message without calls, if that was found.
 
         Raises:
             NoBridge: It isn't, or there is none.
@@ -175,13 +180,22 @@ class _Probe:
         new = self._new(kind)
         stub = self._conventions.stub_before(new)
         ending = self._try(stub, tools, generation_prompt=False)
-        control = self._encoder.find_control(ending, max(ending.find(SENTINEL), 0))
+        spoken_from = max(ending.find(SENTINEL), 0)
+        control = [match.group() for match in self._encoder.find_control(ending, spoken_from)]
         if SENTINEL not in ending or not control:
             raise NoBridge("no control token ends an assistant message")
-        # Behind a call's arguments the format's own closing markers may come first.
-        end_token = control[0 if kind == "user" else -1].group()
+        if kind == "user":
+            end_token = control[0]
+        elif after_text and after_text.end_token in control:
+            end_token = after_text.end_token
+        else:  # behind a call's arguments the format's own closing markers come first
+            end_token = control[-1]
         seam = Seam(end_token, self._encoder.control[end_token])
         text = self._bridge.text_between(new, tools, seam, now=PROBE_TIME)
+        if SENTINEL in text:
+            raise NoBridge(f"behind {end_token} it repeats, or goes on with, what the assistant said")
+        if self._text_between(new, seam, tools, opening=self._earlier()) not in (text, None):
+            raise NoBridge("what it writes depends on what was said before")
         seam = replace(
             seam,
             needs_tools=text != self._text_between(new, seam),
@@ -190,10 +204,10 @@ class _Probe:
         rendered = self._template.render([*stub, *new], tools, now=PROBE_TIME)
         before = self._encoder.encode(rendered.removesuffix(text))
         try:
-            exact = before + self._encoder.encode(text, after=seam.end_id) == self._encoder.encode(rendered)
+            whole = before + self._encoder.encode(text, after=seam.end_id)
         except AlignmentError:
-            exact = False
-        if not exact:
+            whole = []
+        if before[-1] != seam.end_id or whole != self._encoder.encode(rendered):
             raise NoBridge(f"the tokenizer does not always keep {end_token} apart from what is around it")
         return seam
 
@@ -211,21 +225,29 @@ class _Probe:
 
     def _rewrites(self, kind: BridgeKind, tools: Sequence[ToolSchema]) -> Rewrite | None:
         new = self._new(kind)
-        history = self._conventions.stub_before(new)
-        spoken = history[-1]
-        prompt = self._try(history[:-1], tools)
-        later = self._try([*history, *new], tools)
-        if not later:
-            return None
-        if not later.startswith(prompt):
-            return "prompt"
+        *history, spoken = self._conventions.stub_before(new)
+        for before in (history, self._earlier()[:-1]):
+            prompt = self._try(before, tools)
+            later = self._try([*before, spoken, *new], tools)
+            if not later:
+                return None
+            if not later.startswith(prompt):
+                return "prompt"
         if self._conventions.reasoning == "field":
             thought = {**spoken, "reasoning_content": _REASONING}
         else:
             thought = {**spoken, "content": f"<think>\n{_REASONING}\n</think>\n\n{spoken['content'] or ''}"}
-        if _REASONING not in self._try([*history[:-1], thought, *new], tools):
+        if _REASONING not in self._try([*history, thought, *new], tools):
             return "reasoning"
         return None
+
+    def _earlier(self) -> list[MessageDict]:
+        """Return a conversation that may come before any other."""
+        answer: MessageDict = {"role": "assistant", "content": "answer"}
+        if not self._carries_results:
+            return [_USER, answer]
+        called = self._conventions.calls([("call_0", "probedTool", {"key": "value"})])
+        return [_USER, called, *self._results(self._conventions, 1), answer]
 
     def _new(self, kind: BridgeKind) -> list[MessageDict]:
         if kind == "user":

@@ -112,6 +112,33 @@ async def test_without_a_safe_bridge_every_turn_starts_a_row():
     assert [row.cause for row in token_rows(turns)] == ["start", "template"]
 
 
+ROLES_END_TURNS = """{{ tools|tojson if tools }}{% for m in messages %}
+{%- if m.role == 'assistant' %}<|im_start|>{% elif m.role == 'user' %}<|endoftext|>
+{%- elif messages[loop.index0 - 1].role != 'tool' %}<tool_response>{% endif %}
+{{- m.content or '' }}
+{%- for c in m.tool_calls or [] %}{{ '<tool_call>\n' + c.function|tojson + '\n</tool_call>' }}{% endfor %}
+{%- endfor %}{% if add_generation_prompt %}<|im_start|>{% endif %}"""
+
+
+async def test_a_turn_that_ends_with_the_next_role_is_continued_though_there_is_no_bridge():
+    """As GLM's, whose turns end with the token that begins a user's message or a result."""
+    encoder = load(BY_NAME["qwen3"]).encoder
+    ends = frozenset(encoder.control[token] for token in ("<|endoftext|>", "<tool_response>"))
+    files = ModelFiles(load(BY_NAME["qwen3"]).files.tokenizer, ROLES_END_TURNS, stop_ids=ends)
+    call = '<tool_call>\n{"name": "terminal", "arguments": {"command": "ls"}}\n</tool_call>'
+    outputs = [call * 2 + "<tool_response>", "yes<|endoftext|>", "x"]
+    engine = ScriptedEngine([ids(output, "qwen3") for output in outputs])
+    client = ManagedClient(engine, files)
+    await client.start()
+    assert client.report.unsafe.keys() == {"user", "tool"}
+    turns = await turns_of(client, [result("a"), result("b")], [Message.user("more")])
+    assert len(turns[0].message.tool_calls) == 2, "its first call does not end the turn"
+    assert [row.cause for row in token_rows(turns)] == ["start"]
+    assert said(turns[2].prompt_ids, "qwen3").endswith(
+        f"{call}{call}<tool_response>ab<|im_start|>yes<|endoftext|>more<|im_start|>"
+    )
+
+
 async def test_what_has_no_bridge_is_rendered_afresh():
     client = await client_of("yes<|im_end|>", "x<|im_end|>", family="qwen2.5")
     client.bridge.between = refuses

@@ -1,7 +1,7 @@
 """What the probe finds out about each family's template."""
 
 import pytest
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken, Tokenizer, models, normalizers
 
 from inference.chat_template import ChatTemplate, TemplateRefusal
 from inference.conventions import Conventions
@@ -111,6 +111,64 @@ def test_a_template_that_forgets_what_was_said_has_no_safe_bridge():
     kept = "{% if m.role == 'user' or loop.last %}{{ m.content }}<|im_end|>{% endif %}"
     source = "{% for m in messages %}" + kept + "{% endfor %}"
     assert "drops the assistant message" in probed(source).unsafe["user"]
+
+
+MESSAGE = "{{ '<|im_start|>' + m.role + '\n' + (m.content or '') }}"
+CALL = "{{ '<tool_call>' + call.function|tojson + '</tool_call>' }}"
+CALLS = "{% for call in m.tool_calls or [] %}" + CALL + "{% endfor %}"
+END = "{{ '<|im_end|>\n' }}"
+
+
+PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+
+
+def with_tools(message, prompt=PROMPT):
+    """Return a template that writes its tools, then each message like this."""
+    return f"{{{{ tools|tojson if tools }}}}{{% for m in messages %}}{message}{{% endfor %}}{prompt}"
+
+
+def test_a_template_that_counts_its_messages_has_no_safe_bridge():
+    found = probed(with_tools("{{ loop.index }}" + MESSAGE + CALLS + END), "qwen")
+    assert {*found.unsafe.values()} == {"what it writes depends on what was said before"}
+
+
+def test_a_template_that_repeats_the_call_beside_its_result_has_no_safe_bridge():
+    echo = "{% if m.role == 'tool' %}{{ messages[loop.index0 - 1].tool_calls|tojson }}{% endif %}"
+    found = probed(with_tools(echo + MESSAGE + CALLS + END), "qwen")
+    assert "repeats" in found.unsafe["tool"]
+    assert found.seams.keys() == {"user"}
+
+
+def test_the_end_of_one_call_is_not_the_end_of_a_message_with_two():
+    found = probed(with_tools(MESSAGE + CALLS), "qwen")
+    assert "behind </tool_call> it repeats, or goes on with" in found.unsafe["tool"]
+    assert found.end_ids == set(), "which would end a turn after its first call"
+
+
+def test_a_prompt_that_the_template_writes_unasked_is_no_end_of_a_message():
+    found = probed(with_tools(MESSAGE + CALLS + END, "<|im_start|>assistant\n"), "qwen")
+    assert {kind: seam.end_token for kind, seam in found.seams.items()} == {
+        "user": "<|im_end|>",
+        "tool": "<|im_end|>",
+    }
+
+
+def test_results_that_a_template_drops_later_are_history_it_rewrites():
+    last = "{% set last = messages | selectattr('role', 'equalto', 'user') | list | last %}"
+    dropped = "{% if m.role == 'tool' and last != messages[0] %}(old){% else %}" + MESSAGE + "{% endif %}"
+    found = probed(last + with_tools(dropped + CALLS + END), "qwen")
+    assert found.carries_tools
+    assert found.rewrites == {"user": "prompt"}
+
+
+def test_an_end_that_is_no_token_where_it_stands_is_not_safe():
+    """As where it is found in normalized text only, and normalizing puts a space before it."""
+    tokenizer = Tokenizer(models.BPE(trained("mistral").get_vocab(), [], byte_fallback=True))
+    tokenizer.normalizer = normalizers.Prepend("▁")
+    tokenizer.add_special_tokens([AddedToken("<|eot|>", normalized=True)])
+    source = "{% for m in messages %}{{ m.content }}<|eot|>{{ m.role }}{% endfor %}"
+    found = probe(ChatTemplate(source), TextEncoder(tokenizer))
+    assert "does not always keep <|eot|> apart" in found.unsafe["user"]
 
 
 def with_token(text, **flags):
