@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from inference.chat_template import ChatTemplate, MessageDict, TemplateRefusal
 from inference.conventions import SENTINEL, Conventions, Safe, texts_of
 from inference.encoding import TextEncoder
@@ -78,7 +80,7 @@ class Bridge:
         Raises:
             TemplateRefusal: The template raised.
         """
-        mark = self._mark(messages[trusted:])
+        mark = self._mark(messages, tools, trusted=trusted)
         told = [self._tell(message, None) for message in messages[:trusted]]
         told += [self._tell(message, mark) for message in messages[trusted:]]
         return self.encoder.encode(self.template.render(told, tools, now=now), mark=mark)
@@ -107,9 +109,10 @@ class Bridge:
         Raises:
             NoBridge: The template gives none for these messages.
         """
-        mark = self._mark(new_messages)
+        beside = [system] if system and seam.needs_system else []
+        mark = self._mark([*beside, *new_messages], tools)
         told = [self._tell(message, mark) for message in new_messages]
-        opening = [self._tell(system, mark)] if system and seam.needs_system else []
+        opening = [self._tell(message, mark) for message in beside]
         text = self.text_between(told, tools if seam.needs_tools else (), seam, now=now, opening=opening)
         if ended_by is None:
             return [seam.end_id, *self.encoder.encode(text, mark=mark, after=seam.end_id)]
@@ -147,12 +150,16 @@ class Bridge:
             return {"role": "assistant", "content": self.encoder.sampled_text(message.ids, mark)}
         return self.conventions.tell(message, self._safe(mark))
 
-    def _mark(self, messages: Iterable[Told]) -> str | None:
-        """Return the character that breaks what these messages spell; None where they spell nothing."""
-        texts = [text for message in messages for text in self._texts_of(message)]
-        if any(map(self.encoder.spells_control, texts)):
-            return self.encoder.unused_mark(texts)
-        return None
+    def _mark(self, messages: Sequence[Told], tools: Sequence[ToolSchema], *, trusted: int = 0) -> str | None:
+        """Return a character to break what these messages spell, and that nothing beside them holds.
+
+        None where those behind the ``trusted`` ones spell nothing.
+        """
+        texts = [text for message in messages[trusted:] for text in self._texts_of(message)]
+        if not any(map(self.encoder.spells_control, texts)):
+            return None
+        beside = msgspec.json.encode([messages, tools]).decode()
+        return self.encoder.unused_mark([*texts, beside, self.template.source])
 
     def _texts_of(self, message: Told) -> Iterable[str]:
         return [self.encoder.decode(message.ids)] if isinstance(message, Sampled) else texts_of(message)

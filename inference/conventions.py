@@ -54,12 +54,12 @@ class Conventions:
                 return {"role": "user", "content": safe(message.content or "")}
             case "tool":
                 return self.result(
-                    message.tool_call_id, safe(message.name or ""), safe(message.content or "")
+                    safe(message.tool_call_id or ""), safe(message.name or ""), safe(message.content or "")
                 )
             case "assistant":
                 return self._assistant(message, safe)
 
-    def result(self, call_id: str | None, name: str, content: str) -> MessageDict:
+    def result(self, call_id: str, name: str, content: str) -> MessageDict:
         """Return a tool's result; one that answers no call, or no named tool, is told to answer ``none``."""
         return {
             "role": "tool",
@@ -98,8 +98,12 @@ class Conventions:
         content = safe(message.content or "")
         told: MessageDict = {"role": "assistant", "content": content}
         if message.tool_calls:
-            calls = [(call.id, safe(call.name), _mapped(call.arguments, safe)) for call in message.tool_calls]
-            told = self.calls(calls)
+            told = self.calls(
+                [
+                    (safe(call.id), safe(call.name), _mapped(call.arguments, safe))
+                    for call in message.tool_calls
+                ]
+            )
             told["content"] = content or self.empty_content
         if message.reasoning is not None and self.reasoning == "field":
             told["reasoning_content"] = safe(message.reasoning)
@@ -117,8 +121,9 @@ def texts_of(message: Message) -> Iterator[str]:
     """Yield every text of a message that somebody but the caller may have written."""
     if message.role == "system":
         return
-    yield from filter(None, (message.content, message.reasoning, message.name))
+    yield from filter(None, (message.content, message.reasoning, message.name, message.tool_call_id))
     for call in message.tool_calls:
+        yield call.id
         yield call.name
         yield json.dumps(call.arguments, ensure_ascii=False)
 
