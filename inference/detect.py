@@ -76,8 +76,9 @@ async def connect(
 
 
 async def _wire_of(transport: Transport) -> WireFormat:
-    if await _everywhere(transport, "/get_model_info"):  # SGLang alone has it
-        return SglangGenerate()
+    for path in ("/get_model_info", "/model_info"):  # SGLang alone has them, a later one only the second
+        if await _everywhere(transport, path):
+            return SglangGenerate()
     for wire in (VllmGenerate(), VllmCompletions(), VllmCustom()):
         if await _everywhere(transport, wire.path):
             return wire
