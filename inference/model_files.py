@@ -29,8 +29,13 @@ class ModelFiles:
     """``bos_token``, ``eos_token`` and their like, as templates read them."""
     stop_ids: frozenset[int] = frozenset()
     """Ids the model's authors say end its output."""
-    vocab_size: int | None = None
-    """Number of ids the model has, which may be more than its tokenizer's; None where the files don't say."""
+    padded_vocab_size: int | None = None
+    """Number of ids the model has, if the files say so; often more than its tokenizer's."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids the model has: what its files say, else its tokenizer's."""
+        return self.padded_vocab_size or self.tokenizer.get_vocab_size()
 
 
 def load_model_files(model: str | Path, *, revision: str | None = None) -> ModelFiles:
@@ -53,8 +58,8 @@ def load_model_files(model: str | Path, *, revision: str | None = None) -> Model
     generation_eos = generation_config.get("eos_token_id", [])
     eos += generation_eos if isinstance(generation_eos, list) else [generation_eos]
     stop_ids = frozenset(token_id for token_id in eos if token_id is not None)
-    vocab_size = model_config.get("text_config", model_config).get("vocab_size")
-    return ModelFiles(tokenizer, _chat_template(folder, config), special, stop_ids, vocab_size)
+    padded = model_config.get("text_config", model_config).get("vocab_size")
+    return ModelFiles(tokenizer, _chat_template(folder, config), special, stop_ids, padded)
 
 
 def _chat_template(folder: Path, config: dict[str, Any]) -> str | None:

@@ -43,7 +43,7 @@ def scripted_model(
 
     engine = ScriptedEngine(
         [sampled(reply) for reply in replies],
-        vocab_size=files.vocab_size or 0,
+        vocab_size=files.vocab_size,
         context_length=context_length,
         policy_version=policy_version,
     )
@@ -58,4 +58,4 @@ def byte_model_files() -> ModelFiles:
     tokenizer.decoder = decoders.ByteLevel()
     control = ["<|im_start|>", END, "<|endoftext|>"]
     tokenizer.add_special_tokens([AddedToken(token, normalized=False) for token in control])
-    return ModelFiles(tokenizer, shipped_template(), vocab_size=tokenizer.get_vocab_size())
+    return ModelFiles(tokenizer, shipped_template())

@@ -82,7 +82,7 @@ async def _client(config: ModelConfig) -> ModelClient:
     files = await asyncio.to_thread(load_model_files, config.tokenizer)
     engine = await connect(
         urls,
-        vocab_size=files.tokenizer.get_vocab_size(),
+        vocab_size=files.vocab_size,
         model=config.name,
         headers={"Authorization": f"Bearer {key}"} if key else None,
     )

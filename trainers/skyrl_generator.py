@@ -57,7 +57,7 @@ class SkyRLGenerator:
         engine = LentEngine(
             _asking(inference_engine_client),
             model=tokenizer,
-            vocab_size=files.vocab_size or files.tokenizer.get_vocab_size(),
+            vocab_size=files.vocab_size,
             context_length=context_length,
             logprobs_kind="processed",
             fixed={"logprobs": 0, "skip_special_tokens": False},

@@ -187,7 +187,7 @@ def _client(args: Any) -> ManagedClient:
         f"http://{args.sglang_router_ip}:{args.sglang_router_port}",
         SglangGenerate(),
         model=str(args.hf_checkpoint),
-        vocab_size=files.vocab_size or files.tokenizer.get_vocab_size(),
+        vocab_size=files.vocab_size,
         context_length=args.rollout_max_context_len,
     )
     return ManagedClient(engine, files)

@@ -221,7 +221,7 @@ async def measure(case: Case, folder: Path) -> tuple[float, float]:
     result = files.tokenizer.decode(result_ids)
     with serving(answers(files.tokenizer, case.turns, case.result_tokens, case.wire == "chat_ids")) as url:
         if case.wire == "tokens":
-            client = ManagedClient(await connect(url, vocab_size=files.tokenizer.get_vocab_size()), files)
+            client = ManagedClient(await connect(url, vocab_size=files.vocab_size), files)
         else:
             client = OpenAIClient(f"{url}/v1")
         await client.start()

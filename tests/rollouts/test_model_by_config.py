@@ -7,6 +7,7 @@ import pytest
 from environments.terminal_env import TerminalEnvConfig
 from inference.fake_server import FakeServer
 from inference.scripted_engine import ScriptedEngine
+from rollouts.config import ManagedModel
 from rollouts.connect import open_model
 from rollouts.load_settings import load_settings
 from tests.inference.sessions.driving import ASK, BY_NAME, CALL, SAMPLING, ids
@@ -21,6 +22,18 @@ def tokenizer_folder(tmp_path):
     config = {"chat_template": template_text("qwen3")}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     return tmp_path
+
+
+async def test_an_id_of_the_model_that_its_tokenizer_lacks_may_be_sampled(tokenizer_folder):
+    """Models have more rows than their tokenizers have tokens, and no row has a probability of 0."""
+    beyond = trained(BY_NAME["qwen3"].tokenizer).get_vocab_size()
+    (tokenizer_folder / "config.json").write_text(json.dumps({"vocab_size": beyond + 1}))
+    async with FakeServer(ScriptedEngine([[beyond, *ids("yes<|im_end|>", "qwen3")]])) as server:
+        config = ManagedModel(kind="managed", base_url=server.url, tokenizer=str(tokenizer_folder))
+        async with open_model(config) as client, client.session("t", ASK, TOOLS) as session:
+            completion = await session.extend([], SAMPLING)
+    assert completion.message.content == "yes"
+    assert completion.turn.output_ids[0] == beyond
 
 
 @pytest.mark.parametrize(
