@@ -7,6 +7,12 @@ from trajectories.errors import ModelError
 
 Choice = TypeVar("Choice")
 
+STAND_IN = -9999.0
+"""What OpenAI, and vLLM after it, send in place of a logprob: for one they left out, NaN, minus infinity."""
+
+ROUNDING = 0.5
+"""No logprob is above 0, but for rounding: at logits from 16 on, bfloat16 counts in eighths."""
+
 
 def only(choices: Sequence[Choice]) -> Choice:
     """Return the only choice."""
@@ -30,6 +36,13 @@ def present(logprobs: Sequence[float | None] | None) -> list[float]:
     if len(given) != len(logprobs):
         raise ModelError(f"engine left out {len(logprobs) - len(given)} of {len(logprobs)} logprobs")
     return given
+
+
+def sampled_with(logprobs: Sequence[float]) -> None:
+    """Check that ids can have been sampled with these logprobs; neither NaN nor a number put for one can."""
+    for position, logprob in enumerate(logprobs):
+        if not STAND_IN < logprob < ROUNDING:
+            raise ModelError(f"logprob at {position} is {logprob}, which no sampled id can have")
 
 
 def same_ids(sampled: Sequence[int], scored: Sequence[int]) -> None:

@@ -1,14 +1,15 @@
 """The contract of token engines: ids in, ids with logprobs out.
 
-An answer is checked where it enters. A missing or non-finite logprob, or an id outside the vocabulary, is a
-failure of the engine (`ModelError`): padding it over would train the policy on numbers nobody sampled.
+An answer is checked where it enters. A missing or impossible logprob, an id outside the vocabulary or a
+policy span outside the output is a failure of the engine (`ModelError`): padding it over would train the
+policy on numbers nobody sampled.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from inference.answer_checks import sampled_with
 from trajectories.errors import ModelError
 from trajectories.turn import LogprobsKind, PolicySpan, SamplingParams
 
@@ -90,9 +91,13 @@ def checked(generation: Generation, vocab_size: int, sampling: SamplingParams) -
         raise ModelError(f"engine sent {len(ids)} output ids but {len(logprobs)} logprobs")
     if len(ids) > sampling.max_tokens:
         raise ModelError(f"engine sent {len(ids)} output ids, max_tokens is {sampling.max_tokens}")
-    for position, (token_id, logprob) in enumerate(zip(ids, logprobs, strict=True)):
+    for position, token_id in enumerate(ids):
         if not 0 <= token_id < vocab_size:
             raise ModelError(f"output id {token_id} at {position} is outside the vocabulary of {vocab_size}")
-        if not math.isfinite(logprob):
-            raise ModelError(f"logprob at {position} is {logprob}")
+    sampled_with(logprobs)
+    end = 0
+    for span in generation.policy_versions:
+        if not end <= span.start <= span.end <= len(ids):
+            raise ModelError(f"policy span {span.start} to {span.end} does not fit {len(ids)} output ids")
+        end = span.end
     return generation

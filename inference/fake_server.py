@@ -28,11 +28,14 @@ class Fault(StrEnum):
     DROPPED_LOGPROB = "dropped_logprob"
     NULL_LOGPROB = "null_logprob"
     NAN_LOGPROB = "nan_logprob"
+    STAND_IN_LOGPROB = "stand_in_logprob"
+    POSITIVE_LOGPROB = "positive_logprob"
     IMPOSSIBLE_ID = "impossible_id"
     TOO_MANY_IDS = "too_many_ids"
     NO_CHOICE = "no_choice"
     ABORTED = "aborted"
     NOT_JSON = "not_json"
+    TOO_DEEP = "too_deep"
     HALF_AN_ANSWER = "half_an_answer"
     BUSY = "busy"
     BROKEN = "broken"
@@ -40,6 +43,8 @@ class Fault(StrEnum):
     TOO_LONG = "too_long"
     HANGS = "hangs"
 
+
+UNREADABLE = {Fault.NOT_JSON: "It works!", Fault.TOO_DEEP: '{"more":' + "[" * 100_000}
 
 STATUSES = {Fault.BUSY: 429, Fault.BROKEN: 500, Fault.REFUSED: 400, Fault.TOO_LONG: 400}
 
@@ -143,7 +148,7 @@ class FakeServer:
             return web.json_response(
                 {"error": {"message": text}}, status=STATUSES[fault], headers={"Retry-After": "0"}
             )
-        text = "It works!" if fault is Fault.NOT_JSON else json.dumps(answer())
+        text = UNREADABLE.get(fault) or json.dumps(answer())
         if fault is Fault.HALF_AN_ANSWER:
             return await self._half(request, text.encode())
         return web.Response(text=text, content_type="application/json")
@@ -173,6 +178,10 @@ def spoiled(answered: Answered, fault: Fault | None) -> Answered:
             return replace(answered, logprobs=[None, *logprobs[1:]])
         case Fault.NAN_LOGPROB:
             return replace(answered, logprobs=[float("nan"), *logprobs[1:]])
+        case Fault.STAND_IN_LOGPROB:
+            return replace(answered, logprobs=[-9999.0, *logprobs[1:]])
+        case Fault.POSITIVE_LOGPROB:
+            return replace(answered, logprobs=[1.0, *logprobs[1:]])
         case Fault.IMPOSSIBLE_ID:
             return replace(answered, ids=[1 << 30, *ids[1:]])
         case Fault.TOO_MANY_IDS:

@@ -160,5 +160,5 @@ class HttpEngine:
     def _read(self, reader: Callable[[bytes], Answer], body: bytes) -> Answer:
         try:
             return reader(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ModelError(f"not an answer of {self.wire.path} ({error}): {body[:200]!r}") from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from inference.answer_checks import STAND_IN, present, sampled_with
 from inference.well_formed import well_formed
 from trajectories.errors import ModelError
 from trajectories.messages import Message, ParseError, ToolCall
@@ -67,22 +68,22 @@ class ChatAnswer(msgspec.Struct):
 
     @property
     def logprobs(self) -> list[float] | None:
-        """One per output token; None where the server gave none.
+        """One per output token; None where the server gave none, or some without ids to train.
 
         Raises:
-            ModelError: One is missing, or their number is not that of the output ids.
+            ModelError: One is missing, or they can't be those of the output ids.
         """
         content = self.choice.logprobs.content if self.choice.logprobs else None
         if content is None:
             return None
-        logprobs = [token.logprob for token in content]
+        logprobs = present([token.logprob for token in content])
         ids = self.choice.token_ids
-        if ids is not None and len(ids) != len(logprobs):
+        if ids is None:
+            return None if STAND_IN in logprobs else logprobs
+        if len(ids) != len(logprobs):
             raise ModelError(f"server sent {len(ids)} output ids but {len(logprobs)} logprobs")
-        given = [logprob for logprob in logprobs if logprob is not None]
-        if len(given) != len(logprobs):
-            raise ModelError(f"server left out {len(logprobs) - len(given)} of {len(logprobs)} logprobs")
-        return given
+        sampled_with(logprobs)
+        return logprobs
 
 
 _answers = msgspec.json.Decoder(ChatAnswer)
@@ -103,7 +104,7 @@ def decode_answer(body: bytes) -> ChatAnswer:
     """
     try:
         answer = _answers.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"server's answer is no chat completion ({error}): {body[:200]!r}") from error
     if len(answer.choices) != 1:
         raise ModelError(f"server sent {len(answer.choices)} choices where one was asked for")

@@ -2,10 +2,12 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
 from inference.detect import connect
+from inference.engine import Generation, checked
 from inference.fake_dialects import DIALECTS
 from inference.fake_server import FakeServer, Fault
 from inference.http_engine import HttpEngine
@@ -74,6 +76,13 @@ async def test_the_kind_of_server_is_found_out(dialect):
         assert not server.calls, "detection samples nothing"
 
 
+async def test_sglang_is_known_by_the_later_name_of_its_route(monkeypatch):
+    later = replace(DIALECTS["sglang"], probes=("/v1/models", "/model_info"))
+    monkeypatch.setitem(DIALECTS, "sglang", later)
+    async with serving("sglang") as (_, engine):
+        assert type(engine.wire) is SglangGenerate
+
+
 @every_dialect
 async def test_ids_and_logprobs_arrive_as_the_server_sampled_them(dialect):
     async with serving(dialect) as (_, engine):
@@ -140,11 +149,14 @@ async def test_a_server_that_cannot_score_says_so():
     [
         (Fault.NULL_LOGPROB, "left out 1 of 6 logprobs"),
         (Fault.NAN_LOGPROB, "not an answer of"),
+        (Fault.STAND_IN_LOGPROB, "logprob at 0 is -9999.0"),
+        (Fault.POSITIVE_LOGPROB, "logprob at 0 is 1.0"),
         (Fault.IMPOSSIBLE_ID, "outside the vocabulary|not of the ids it names"),
         (Fault.TOO_MANY_IDS, "max_tokens is 6"),
         (Fault.NO_CHOICE, "0 choices|no logprobs"),
         (Fault.ABORTED, "finish_reason 'abort'"),
         (Fault.NOT_JSON, "not an answer of"),
+        (Fault.TOO_DEEP, "not an answer of"),
         (Fault.HALF_AN_ANSWER, "hung up"),
         (Fault.BROKEN, "HTTP 500"),
         (Fault.BUSY, "HTTP 429"),
@@ -173,6 +185,19 @@ async def test_sglang_dropping_a_logprob_shows_against_its_ids(dialect):
         server.faults.append(Fault.DROPPED_LOGPROB)
         with pytest.raises(ModelError, match="6 ids but 5 logprobs"):
             await ask(engine)
+
+
+@pytest.mark.parametrize("logprob", [float("nan"), float("inf"), float("-inf")])
+def test_a_logprob_must_be_that_of_a_sampled_id(logprob):
+    with pytest.raises(ModelError, match="logprob at 1"):
+        checked(Generation([1, 2], [-0.5, logprob], "stop"), VOCABULARY, SamplingParams())
+
+
+@pytest.mark.parametrize("ends", [[(0, 3)], [(-1, 2)], [(2, 1)], [(1, 2), (0, 1)], [(0, 2), (1, 2)]])
+def test_policy_spans_lie_in_the_output_one_behind_the_other(ends):
+    spans = [PolicySpan("7", *end) for end in ends]
+    with pytest.raises(ModelError, match="policy span"):
+        checked(Generation([1, 2], [-0.5, -0.5], "stop", spans), VOCABULARY, SamplingParams())
 
 
 @every_dialect

@@ -189,6 +189,15 @@ async def test_ids_and_logprobs_are_kept_where_the_server_reports_them():
     assert second.row_cause is None
 
 
+async def test_numbers_put_for_logprobs_are_none():
+    said = with_ids([1], [7, 8], [-0.5, -9999.0])
+    del said["choices"][0]["token_ids"]
+    async with talking(serve(said)) as session:
+        turn = (await session.extend([], SAMPLING)).turn
+
+    assert (turn.output_logprobs, turn.logprobs_kind) == (None, None)
+
+
 async def test_a_prompt_that_the_template_rewrote_starts_a_new_row():
     turns = [with_ids([1, 2], [7, 8], [-0.5, -0.25]), with_ids([1, 2, 3], [9], [-1.5])]
     async with talking(serve(*turns)) as session:
@@ -204,6 +213,7 @@ async def test_a_prompt_that_the_template_rewrote_starts_a_new_row():
         (with_ids([1], [7, 8], [-0.5]), "2 output ids but 1 logprobs"),
         (with_ids([1], [7, 8], [-0.5, None]), "left out 1 of 2 logprobs"),
         (with_ids([1], [7], [float("nan")]), "no chat completion"),
+        (with_ids([1], [7, 8], [-0.5, -9999.0]), "logprob at 1 is -9999.0"),
         ({"choices": []}, "0 choices"),
         (answer(finish_reason="content_filter"), "content_filter"),
         (answer(finish_reason=None), "None"),
