@@ -7,12 +7,13 @@ that covers the engine, the session, the store and the rows at once.
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from inference.engine import Engine
+from inference.kv_cache import common_prefix
 from trajectories.errors import AlignmentError, LachesisError
-from trajectories.rows import TokenRow, continued, token_rows
+from trajectories.rows import TokenRow, token_rows
 from trajectories.trajectory import Trajectory
 from trajectories.turn import Turn
 
@@ -22,6 +23,8 @@ class AuditReport:
     """What was compared and what was found; printed, it reads as a list."""
 
     trajectories: int = 0
+    text_only: int = 0
+    """Trajectories without token ids, which hold nothing to compare."""
     rows: Counter[str] = field(default_factory=Counter)
     """Rows by the cause they began for."""
     sampled: int = 0
@@ -47,7 +50,7 @@ class AuditReport:
         """Return the report as lines of text."""
         rows = ", ".join(f"{count} by {cause}" for cause, count in sorted(self.rows.items()))
         lines = [
-            f"trajectories      {self.trajectories}",
+            f"trajectories      {self.trajectories}, text only {self.text_only}",
             f"rows              {sum(self.rows.values())} ({rows})",
             f"sampled tokens    {self.sampled}, trained {self.trained}",
             f"compared          {self.compared}, not comparable {self.skipped}",
@@ -71,6 +74,7 @@ async def audit(
     Raises:
         ModelError: The engine can't score.
         ConfigError: A record can't be read.
+        OSError: Nor can the file it stands in.
     """
     report = AuditReport()
     gate = asyncio.Semaphore(concurrency)
@@ -86,10 +90,8 @@ async def audit(
             for trajectory in trajectories:
                 await gate.acquire()
                 group.create_task(check(trajectory))
-    except* LachesisError as errors:
+    except* (LachesisError, OSError) as errors:
         raise errors.exceptions[0] from None
-    if report.trained != report.sampled:
-        report.violations.append(f"{report.sampled} tokens were sampled, but {report.trained} are trained")
     return report
 
 
@@ -103,29 +105,42 @@ async def _check(report: AuditReport, trajectory: Trajectory, engine: Engine, ma
         report.violations.append(f"{trajectory.trajectory_id}: {text}")
 
     report.trajectories += 1
-    turns = [(index, turn) for index, turn in enumerate(trajectory.turns) if turn.output_ids is not None]
-    report.sampled += sum(len(turn.output_ids or ()) for _, turn in turns)
+    turns = [turn for turn in trajectory.turns if turn.output_ids is not None]
+    report.text_only += not turns
     if turns and trajectory.model != engine.model:
         violation(f"sampled by {trajectory.model}, scored by {engine.model}")
-    last_turns: list[Turn] = []
-    for index, turn in turns:
-        place = continued(turn, last_turns)
-        if place is not None:
-            last_turns[place] = turn
-            continue
-        if last_turns and turn.row_cause is None:
-            violation(f"turn {index} begins with prompt and output of none before it, and says no cause")
-        last_turns.append(turn)
+    rows: list[TokenRow] = []
     try:
         rows = token_rows(trajectory.turns)
     except AlignmentError as error:
         violation(str(error))
-        return
+    sampled = sum(len(turn.output_ids or ()) for turn in turns)
+    trained = sum(sum(row.loss_mask) for row in rows)
+    report.sampled += sampled
+    report.trained += trained
+    if trained != sampled:
+        violation(f"{sampled} tokens were sampled, but {trained} are trained")
     for number, row in enumerate(rows):
         report.rows[row.cause] += 1
+        if not row.token_ids:
+            continue
+        begun_by = trajectory.turns[row.turn_index[0]]
+        if number and begun_by.row_cause is None:
+            violation(f"turn {row.turn_index[0]} {_break(begun_by.prompt_ids or (), rows[:number])}")
         problem = _compare(report, trajectory, number, row, await engine.score(row.token_ids), max_delta)
         if problem is not None:
             violation(problem)
+
+
+def _break(prompt_ids: Sequence[int], rows: Sequence[TokenRow]) -> str:
+    """Tell where a prompt leaves the row it shares most ids with, and what that means."""
+    shared = [common_prefix(row.token_ids, prompt_ids) for row in rows]
+    position = max(shared)
+    number = shared.index(position)
+    said = f"breaks row {number} at position {position} and says no cause: "
+    if position < len(prompt_ids) and rows[number].loss_mask[position : position + 1] == [1]:
+        return said + f"an output of turn {rows[number].turn_index[position]} was encoded again or edited"
+    return said + "history was edited or rolled back"
 
 
 def _compare(
@@ -137,7 +152,6 @@ def _compare(
     max_delta: float,
 ) -> str | None:
     """Compare one row's logprobs; returns its worst violation."""
-    report.trained += sum(row.loss_mask)
     worst, problem = max_delta, None
     for position, mask in enumerate(row.loss_mask):
         if not mask:

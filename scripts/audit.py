@@ -4,7 +4,7 @@
     python scripts/audit.py data/run.jsonl --engine path/to/model/folder
 
 The engine is a server's URL, or a model folder for the embedded engine; it must hold the weights that
-sampled. Exits with 1 on any violation.
+sampled. Exits with 0 if the record is true, with 1 on any violation, with 2 if nothing could be compared.
 """
 
 import argparse
@@ -66,7 +66,12 @@ def main() -> int:
         print(f"audit: {error}", file=sys.stderr)
         return 2
     print(report)
-    return 1 if report.violations else 0
+    if report.violations:
+        return 1
+    if not report.compared:
+        print("audit: nothing was compared, so nothing is proved", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":

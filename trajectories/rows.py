@@ -44,10 +44,10 @@ def token_rows(turns: Iterable[Turn]) -> list[TokenRow]:
     for index, turn in enumerate(turns):
         if turn.prompt_ids is None or turn.output_ids is None:
             continue
-        place = continued(turn, last_turns)
+        place = _continued(turn, last_turns)
         if place is None:
             place = len(rows)
-            rows.append(TokenRow((turn.row_cause or "history_edit") if rows else "start"))
+            rows.append(TokenRow(_cause(turn) if rows else "start"))
             last_turns.append(turn)
         last_turns[place] = turn
         _append_prompt(rows[place], index, turn.prompt_ids)
@@ -55,7 +55,12 @@ def token_rows(turns: Iterable[Turn]) -> list[TokenRow]:
     return rows
 
 
-def continued(turn: Turn, last_turns: Sequence[Turn]) -> int | None:
+def _cause(turn: Turn) -> RowCause:
+    """Return why a later row begins; ``start`` is the cause of the first alone."""
+    return "history_edit" if turn.row_cause in (None, "start") else turn.row_cause
+
+
+def _continued(turn: Turn, last_turns: Sequence[Turn]) -> int | None:
     """Return which row a turn continues, given the last turn of each; None where it begins one."""
     places = reversed(range(len(last_turns)))
     return next((place for place in places if extends(turn, last_turns[place])), None)

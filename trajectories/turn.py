@@ -15,7 +15,8 @@ RowCause = Literal["start", "template", "history_edit", "subagent", "compaction"
 """Why a token row begins: the rollout's first turn, or what broke the prefix (see ``rows``).
 
 Sessions tell ``start`` and ``template``. Who joins the turns of several sessions into one rollout sets
-``subagent`` or ``compaction`` on the first turn of each. Whatever nobody explains is a ``history_edit``.
+``subagent`` or ``compaction`` on the first turn of each, and ``history_edit`` on one sampled from a fork that
+rolled back. Whatever nobody explains counts as a ``history_edit``; the audit calls it a violation.
 """
 
 

@@ -11,7 +11,6 @@ from inference.managed import ManagedClient
 from inference.scripted_engine import ScriptedEngine
 from scripts import audit
 from tests.builders import trajectory_of
-from trajectories.errors import ConfigError
 from trajectories.messages import Message
 from trajectories.record import dumps
 from trajectories.turn import SamplingParams, Turn
@@ -71,6 +70,19 @@ def test_a_file_that_is_no_record_is_said_so(run, tmp_path, capsys, monkeypatch)
     assert "line 1" in capsys.readouterr().err
 
 
+def test_a_file_that_is_not_there_is_said_so(run, trajectory, tmp_path, capsys):
+    run(trajectory)
+    (tmp_path / "data.jsonl").unlink()
+    assert audit.main() == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("messages", [[], [Message.user("x")], [Message.assistant("x")]])
+def test_what_holds_nothing_to_compare_proves_nothing(run, messages, capsys):
+    assert run(*map(trajectory_of, filter(None, [messages]))) == 2
+    assert "nothing was compared" in capsys.readouterr().err
+
+
 @pytest.mark.model
 async def test_what_the_embedded_engine_sampled_it_scores_alike(model_folder, tmp_path, trajectory):
     client = ManagedClient(EmbeddedEngine(model_folder), model_folder)
@@ -88,11 +100,3 @@ async def test_what_the_embedded_engine_sampled_it_scores_alike(model_folder, tm
     assert report.violations == []
     assert report.compared == len(first.output_ids) + len(second.output_ids)
     assert report.rows == {"start": 1}
-
-
-async def test_a_server_of_unknown_vocabulary_is_refused(tmp_path):
-    from tokenizers import Tokenizer, models
-
-    Tokenizer(models.BPE()).save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(ConfigError, match="vocab_size"):
-        await audit.run(tmp_path / "x", "http://127.0.0.1:1", str(tmp_path), 0.1)

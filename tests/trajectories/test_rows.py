@@ -48,6 +48,11 @@ def test_the_cause_is_the_one_the_session_named():
     assert [row.cause for row in rows] == ["start", "template"]
 
 
+def test_only_the_first_row_begins_for_the_start():
+    rows = token_rows([turn([1], [2], row_cause="start"), turn([1], [3], row_cause="start")])
+    assert [row.cause for row in rows] == ["start", "history_edit"]
+
+
 def test_turns_without_ids_give_no_row():
     assert token_rows([turn(None, None)]) == []
     rows = token_rows([turn([1], [2]), turn(None, None), turn([1, 2, 3], [4])])

@@ -64,8 +64,41 @@ async def test_a_shifted_logprob_is_found_and_named():
 async def test_an_output_that_was_encoded_again_is_found():
     trajectory = await rollout()
     report = await audited(with_turn(trajectory, 1, output_ids=trajectory.turns[1].output_ids[::-1]))
-    assert any("says no cause" in violation for violation in report.violations)
+    start = len(trajectory.turns[1].prompt_ids)
+    assert report.violations[-1] == (
+        f"run/item/0: turn 2 breaks row 0 at position {start} and says no cause: "
+        "an output of turn 1 was encoded again or edited"
+    )
     assert any("recomputed" in violation for violation in report.violations)
+
+
+@pytest.mark.parametrize("answers", ["wrong right", "wrong wrong"])
+async def test_a_roll_back_passes_if_it_says_so(answers):
+    client = await client_of("a<|im_end|>", "b<|im_end|>", "c<|im_end|>")
+    async with client.session("t", ASK, []) as session:
+        turns = [(await session.extend([], SAMPLING)).turn]
+        for branch, answer in zip((session.fork(), session), answers.split(), strict=True):
+            turns.append((await branch.extend([Message.user(answer)], SAMPLING)).turn)
+    trajectory = replace(trajectory_of([turn.message for turn in turns]), turns=turns)
+    assert [*(await audited(trajectory)).violations] == [
+        f"run/item/0: turn 2 breaks row 0 at position {parting(turns)} and says no cause: "
+        "history was edited or rolled back"
+    ]
+    report = await audited(with_turn(trajectory, 2, row_cause="history_edit"))
+    assert report.violations == []
+    assert report.rows == {"start": 1, "history_edit": 1}
+    assert report.trained == report.sampled
+
+
+def parting(turns):
+    pairs = zip(turns[1].prompt_ids, turns[2].prompt_ids, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), len(turns[1].prompt_ids))
+
+
+async def test_text_without_ids_is_counted():
+    report = await audited(trajectory_of([Message.assistant("x")]))
+    assert (report.violations, report.compared, report.text_only) == ([], 0, 1)
+    assert "trajectories      1, text only 1" in str(report)
 
 
 async def test_a_missing_logprob_is_found():
