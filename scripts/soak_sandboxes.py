@@ -146,7 +146,11 @@ def host_state(temporary: Path, mark: int, workers: list[int]) -> dict[str, set[
         "processes": {
             f"{pid} {command}" for pid, command in _processes() if _is_marked(command.split(), mark)
         },
-        "mounts": {line for line in Path("/proc/mounts").read_text().splitlines() if "/docker/" not in line},
+        "mounts": {
+            line
+            for line in Path("/proc/mounts").read_text().splitlines()
+            if "docker" not in line and "containerd" not in line  # they come and go
+        },
         "files": {str(path) for path in temporary.rglob("*")},
         "control groups": {
             str(path) for pid in workers for path in Path("/sys/fs/cgroup").glob(f"**/lachesis-{pid}-*")

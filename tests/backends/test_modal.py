@@ -10,7 +10,7 @@ import pytest
 from grpclib import Status
 
 from backends import create_backend
-from tests.backends.host_processes import processes_with, until
+from tests.backends.host_processes import new_mark, sleeping, until
 from tests.backends.modal_server import modal_server
 from tests.backends.network import network_to
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
@@ -29,6 +29,19 @@ def modal(**options):
     return create_backend("modal", **options)
 
 
+async def busy(slot):
+    """Start a command that does not end, and wait until it runs."""
+    mark = new_mark()
+    running = asyncio.create_task(slot.exec(f"echo partial; sleep {mark}"))
+    await until(lambda: sleeping(mark))
+    return running
+
+
+def resident_mb():
+    """Return how much memory this process has at the moment."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("soak")
 async def test_a_hundred_slots_at_once_start_in_turn_under_the_cap(server):
@@ -39,15 +52,15 @@ async def test_a_hundred_slots_at_once_start_in_turn_under_the_cap(server):
             served.append(number)
             assert (await slot.exec(f"echo {number}")).stdout == f"{number}\n"
             await everyone.wait()
+            memory.append(resident_mb())
 
     everyone = asyncio.Barrier(100)
-    memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    memory_before, memory = resident_mb(), []
     async with modal(max_slots=100) as backend:
         await asyncio.gather(*(use(number) for number in range(100)))
-    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before) / 1024
     assert server.most_starting <= 25
     assert max(number - place for place, number in enumerate(served)) < 25, served  # whom it may overtake
-    assert grown_mb < 300
+    assert max(memory) - memory_before < 300
     assert server.running() == []
 
 
@@ -72,7 +85,7 @@ async def test_a_lost_answer_has_nothing_started_or_typed_twice(server):
 async def test_processes_of_one_sandbox_take_none_of_anothers_limit(server):
     """They did on the stand-in, so that beside another test's fork bomb no shell could start."""
     async with modal(warm=0, processes=60) as backend, backend.acquire("a") as slot:
-        await slot.exec("for _ in {1..40}; do sleep 2718324 & done")
+        await slot.exec("for _ in {1..40}; do sleep 600 & done")
         async with backend.acquire("b") as other:
             assert (await other.exec("echo fine")).stdout == "fine\n"
 
@@ -103,8 +116,7 @@ async def test_a_rate_limit_is_waited_out(server):
 
 async def test_a_sandbox_that_dies_mid_command_is_never_output(server):
     async with modal() as backend, backend.acquire("a") as slot:
-        running = asyncio.create_task(slot.exec("echo partial; sleep 2718321"))
-        await until(lambda: processes_with("2718321"))
+        running = await busy(slot)
         (box,) = server.running()
         box.kill()
         with pytest.raises(SandboxDied):
@@ -129,8 +141,7 @@ async def test_a_network_that_stays_cut_is_a_sandbox_that_died(server):
     async with network_to(server.worker_port) as network:
         server.worker_port = network.port
         async with modal() as backend, backend.acquire("a") as slot:
-            running = asyncio.create_task(slot.exec("echo partial; sleep 2718322"))
-            await until(lambda: processes_with("2718322"))
+            running = await busy(slot)
             network.refuse()
             with pytest.raises(SandboxDied, match="stream to the sandbox was lost"):
                 await running
@@ -171,38 +182,42 @@ import asyncio, sys
 from backends import create_backend
 
 async def main():
+    sleep = f"sleep {sys.argv[2]}"
     async with create_backend("modal", lease_s=float(sys.argv[1])) as backend:
         async with backend.acquire("a") as slot:
-            await slot.exec("(setsid sleep 2718323 &); setsid nohup sleep 2718323 & true")
+            await slot.exec(f"(setsid {sleep} &); setsid nohup {sleep} & true")
             print("ready", flush=True)
-            await slot.exec("sleep 2718323")
+            await slot.exec(sleep)
 
 asyncio.run(main())
 """
 
 
 async def killed_harness(lease_s):
+    """Kill a harness amid a command, and return the mark of its processes."""
+    mark = new_mark()
     harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HARNESS, str(lease_s), cwd=ROOT, stdout=subprocess.PIPE
+        sys.executable, "-c", HARNESS, str(lease_s), mark, cwd=ROOT, stdout=subprocess.PIPE
     )
     assert await harness.stdout.readline() == b"ready\n"
-    await until(lambda: len(processes_with("2718323")) == 3)
+    await until(lambda: len(sleeping(mark)) == 3)
     harness.send_signal(signal.SIGKILL)
     await harness.wait()
+    return mark
 
 
 async def test_sandboxes_of_a_killed_harness_end_by_their_lease(server):
-    await killed_harness(2)
-    await until(lambda: not processes_with("2718323") and not server.running())
+    mark = await killed_harness(5)
+    await until(lambda: not sleeping(mark) and not server.running())
 
 
 async def test_sandboxes_of_a_killed_harness_are_ended_by_the_next_one(server):
-    await killed_harness(1000)
+    mark = await killed_harness(1000)
     (orphan,) = server.running()
     async with modal():
         assert orphan.status
         assert len(server.running()) == 1
-    assert not processes_with("2718323")
+    assert not sleeping(mark)
 
 
 async def test_sandboxes_are_spread_over_accounts(server, monkeypatch):

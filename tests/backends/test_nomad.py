@@ -11,7 +11,7 @@ from backends.nomad import reap
 from backends.nomad_api import NomadApi
 from backends.nomad_job import NomadLimits, job_request
 from backends.owner import Owner
-from tests.backends.host_processes import processes_with, until
+from tests.backends.host_processes import new_mark, sleeping, until
 from tests.backends.network import network_to
 from tests.backends.nomad_server import nomad_server
 from trajectories.errors import CapacityExceeded, SandboxDied, SandboxUnavailable
@@ -33,8 +33,16 @@ def nomad(server, **options):
     return create_backend("nomad", **{**limits, "address": server.url, **options})
 
 
+async def busy(slot):
+    """Start a command that does not end, wait until it runs, and return it with its mark."""
+    mark = new_mark()
+    running = asyncio.create_task(slot.exec(f"echo partial; sleep {mark}"))
+    await until(lambda: sleeping(mark))
+    return running, mark
+
+
 async def until_containers(server, count):
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while len(await server.containers()) != count:  # noqa: ASYNC110 - the engine tells nobody
             await asyncio.sleep(0.05)
 
@@ -62,12 +70,11 @@ async def test_a_full_house_says_so(server):
 async def test_a_stream_that_is_cut_is_a_sandbox_that_died_and_leaves_nothing(server):
     async with nomad(server) as backend:
         async with backend.acquire("a") as slot:
-            running = asyncio.create_task(slot.exec("echo partial; sleep 2718311"))
-            await until(lambda: processes_with("2718311"))
+            running, mark = await busy(slot)
             server.cut()
             with pytest.raises(SandboxDied, match="was cut"):
                 await running
-            await until(lambda: not processes_with("2718311"))
+            await until(lambda: not sleeping(mark))
         async with backend.acquire("b") as slot:
             assert (await slot.exec("echo fine")).stdout == "fine\n"
     await until_containers(server, 0)
@@ -76,8 +83,7 @@ async def test_a_stream_that_is_cut_is_a_sandbox_that_died_and_leaves_nothing(se
 async def test_a_container_that_is_killed_is_a_sandbox_that_died_and_is_replaced(server):
     async with nomad(server) as backend:
         async with backend.acquire("a") as slot:
-            running = asyncio.create_task(slot.exec("echo partial; sleep 2718312"))
-            await until(lambda: processes_with("2718312"))
+            running, _ = await busy(slot)
             (container,) = await server.containers()
             await server.engine.call("POST", f"/containers/{container}/kill")
             with pytest.raises(SandboxDied):
@@ -87,19 +93,18 @@ async def test_a_container_that_is_killed_is_a_sandbox_that_died_and_is_replaced
 
 
 async def test_a_network_that_goes_silent_ends_the_sandbox_on_both_sides(server, monkeypatch):
-    monkeypatch.setattr("backends.nomad_api.HEARTBEAT_S", 1.0)
+    monkeypatch.setattr("backends.nomad_api.HEARTBEAT_S", 4.0)
     async with network_to(int(server.url.rpartition(":")[2])) as network:
         address = f"http://127.0.0.1:{network.port}"
-        backend = nomad(server, address=address, lease_s=2)
+        backend = nomad(server, address=address, lease_s=5)
         await backend.start()
         slot = await backend.acquire("a")
-        running = asyncio.create_task(slot.exec("sleep 2718313"))
-        await until(lambda: processes_with("2718313"))
+        running, mark = await busy(slot)
         network.go_silent()
         with pytest.raises(SandboxDied):
             await running
-        await until(lambda: not processes_with("2718313"))
-        network.cut()
+        await until(lambda: not sleeping(mark))
+        network.refuse()
         await backend.stop()
 
 
@@ -108,27 +113,28 @@ import asyncio, sys
 from backends import create_backend
 
 async def main():
-    options = {"image": "lachesis-slots", "address": sys.argv[1]}
+    options, sleep = {"image": "lachesis-slots", "address": sys.argv[1]}, f"sleep {sys.argv[2]}"
     async with create_backend("nomad", warm=0, disk_mb=64, **options) as backend:
         slots = [await backend.acquire(str(n)) for n in range(2)]
         for slot in slots:
-            await slot.exec("(setsid sleep 2718314 &); setsid nohup sleep 2718314 & true")
+            await slot.exec(f"(setsid {sleep} &); setsid nohup {sleep} & true")
         print("ready", flush=True)
-        await slots[0].exec("sleep 2718314")
+        await slots[0].exec(sleep)
 
 asyncio.run(main())
 """
 
 
 async def test_containers_die_with_a_killed_harness_and_their_jobs_are_purged(server):
+    mark = new_mark()
     harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HARNESS, server.url, cwd=ROOT, stdout=subprocess.PIPE
+        sys.executable, "-c", HARNESS, server.url, mark, cwd=ROOT, stdout=subprocess.PIPE
     )
     assert await harness.stdout.readline() == b"ready\n"
-    await until(lambda: len(processes_with("2718314")) == 5)
+    await until(lambda: len(sleeping(mark)) == 5)
     harness.send_signal(signal.SIGKILL)
     await harness.wait()
-    await until(lambda: not processes_with("2718314"))
+    await until(lambda: not sleeping(mark))
     await until_containers(server, 0)
     (dead,) = server.jobs
     async with nomad(server):
@@ -139,10 +145,10 @@ async def test_containers_die_with_a_killed_harness_and_their_jobs_are_purged(se
 async def test_a_container_nobody_comes_for_ends_by_itself(server):
     api = NomadApi(server.url, None, {})
     try:
-        await api.call("PUT", "/jobs", job_request("lachesis-x", IMAGE, NomadLimits(lease_s=0.5), {}))
+        await api.call("PUT", "/jobs", job_request("lachesis-x", IMAGE, NomadLimits(lease_s=3), {}))
         await until_containers(server, 1)
         await until_containers(server, 0)
-        assert server.jobs["lachesis-x"].status == "complete"
+        await until(lambda: server.jobs["lachesis-x"].status == "complete")
     finally:
         await api.close()
 

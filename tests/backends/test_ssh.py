@@ -13,7 +13,7 @@ import pytest
 
 from backends import create_backend
 from backends.bubblewrap import SANDBOX_UID
-from tests.backends.host_processes import processes_with, until
+from tests.backends.host_processes import new_mark, sleeping, until
 from tests.backends.network import network_to
 from tests.backends.sshd import USER, make_key, open_folder, sshd_with
 from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
@@ -30,23 +30,24 @@ def through(network, server, **options):
     return ssh(server, host=f"{USER}@127.0.0.1:{network.port}", check_host_key=False, **options)
 
 
-async def busy(slot, mark):
-    """Start a command that does not end, and wait until it runs."""
+async def busy(slot):
+    """Start a command that does not end, wait until it runs, and return it with its mark."""
+    mark = new_mark()
     running = asyncio.create_task(slot.exec(f"echo partial; sleep {mark}"))
-    await until(lambda: processes_with(mark))
-    return running
+    await until(lambda: sleeping(mark))
+    return running, mark
 
 
 async def test_a_connection_that_is_cut_is_a_sandbox_that_died_and_leaves_nothing(sshd):
     async with network_to(sshd.port) as network, through(network, sshd) as backend:
         async with backend.acquire("a") as slot:
-            running = await busy(slot, "2718291")
+            running, mark = await busy(slot)
             network.cut()
             with pytest.raises(SandboxDied, match="connection to the host was lost"):
                 await running
             with pytest.raises(SandboxDied):
                 await slot.exec("echo never", shell="other")
-            await until(lambda: not processes_with("2718291"))
+            await until(lambda: not sleeping(mark))
         async with backend.acquire("b") as slot:
             assert (await slot.exec("echo fine")).stdout == "fine\n"
 
@@ -54,14 +55,14 @@ async def test_a_connection_that_is_cut_is_a_sandbox_that_died_and_leaves_nothin
 async def test_a_network_that_goes_silent_ends_the_sandbox_on_both_sides(sshd):
     async with (
         network_to(sshd.port) as network,
-        through(network, sshd, lease_s=2) as backend,
+        through(network, sshd, lease_s=5) as backend,
         backend.acquire("a") as slot,
     ):
-        running = await busy(slot, "2718292")
+        running, mark = await busy(slot)
         network.go_silent()
         with pytest.raises(SandboxDied):
             await running
-        await until(lambda: not processes_with("2718292"))
+        await until(lambda: not sleeping(mark))
 
 
 HARNESS = """
@@ -69,12 +70,13 @@ import asyncio, json, sys
 from backends import create_backend
 
 async def main():
+    sleep = f"sleep {sys.argv[2]}"
     async with create_backend("ssh", warm=0, **json.loads(sys.argv[1])) as backend:
         slots = [await backend.acquire(str(n)) for n in range(2)]
         for slot in slots:
-            await slot.exec("(setsid sleep 2718293 &); setsid nohup sleep 2718293 & true")
+            await slot.exec(f"(setsid {sleep} &); setsid nohup {sleep} & true")
         print("ready", flush=True)
-        await slots[0].exec("sleep 2718293")
+        await slots[0].exec(sleep)
 
 asyncio.run(main())
 """
@@ -82,14 +84,14 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGSTOP])
 async def test_nothing_on_the_host_outlives_a_harness_that_is_killed_or_hangs(sshd, ending):
-    options = json.dumps({**sshd.options, "lease_s": 2})
+    options, mark = json.dumps({**sshd.options, "lease_s": 5}), new_mark()
     harness = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HARNESS, options, cwd=ROOT, stdout=subprocess.PIPE
+        sys.executable, "-c", HARNESS, options, mark, cwd=ROOT, stdout=subprocess.PIPE
     )
     assert await harness.stdout.readline() == b"ready\n"
-    await until(lambda: len(processes_with("2718293")) == 5)
+    await until(lambda: len(sleeping(mark)) == 5)
     harness.send_signal(ending)
-    await until(lambda: not processes_with("2718293") and not sshd.connections())
+    await until(lambda: not sleeping(mark) and not sshd.connections())
     if ending == signal.SIGSTOP:
         harness.kill()
     await harness.wait()
@@ -108,20 +110,22 @@ def below(processes):
 
 async def test_a_release_leaves_no_process_mount_or_file_on_the_host(sshd):
     def mounts():
-        return [line for line in Path("/proc/mounts").read_text().splitlines() if "/docker/" not in line]
+        """Return those that are no containers', which come and go."""
+        lines = Path("/proc/mounts").read_text().splitlines()
+        return {line for line in lines if "docker" not in line and "containerd" not in line}
 
     async with ssh(sshd) as backend:
         await backend.release(await backend.acquire("first"))
         await until(lambda: below(sshd.connections()) == 3)  # server, unprivileged half, guard
-        before = mounts()
+        before, mark = mounts(), new_mark()
         async with backend.acquire("a") as slot:
-            await slot.exec("(setsid sleep 2718294 &); sleep 2718294 & echo x >/tmp/lachesis-2718294")
+            await slot.exec(f"(setsid sleep {mark} &); sleep {mark} & echo x >/tmp/lachesis-{mark}")
             await slot.exec("true", shell="third")
-            assert len(processes_with("2718294")) == 2
-        assert processes_with("2718294") == []
+            await until(lambda: len(sleeping(mark)) == 2)
+        assert sleeping(mark) == []
         await until(lambda: below(sshd.connections()) == 3)
-        assert mounts() == before
-        assert "lachesis-2718294" not in os.listdir("/tmp")
+        assert mounts() <= before
+        assert f"lachesis-{mark}" not in os.listdir("/tmp")
 
 
 async def test_many_slots_share_one_connection_where_the_server_allows_it():
@@ -186,11 +190,12 @@ async def test_a_host_without_bubblewrap_says_what_to_install():
 @pytest.mark.parametrize(("user", "uid"), [("root", SANDBOX_UID), (USER, None)])
 async def test_sandboxes_have_no_privileges_whoever_logs_in(sshd, user, uid):
     async with ssh(sshd, host=f"{user}@127.0.0.1:{sshd.port}") as backend, backend.acquire("a") as slot:
-        assert (await slot.exec("id -u; ls /home; sleep 2718295 &")).stdout == "1000\nagent\n"
+        mark = new_mark()
+        assert (await slot.exec(f"id -u; ls /home; sleep {mark} &")).stdout == "1000\nagent\n"
         status = (await slot.exec("cat /proc/self/status")).stdout
         assert "CapBnd:\t0000000000000000" in status and "NoNewPrivs:\t1" in status
-        await until(lambda: processes_with("2718295"))
-        (pid,) = processes_with("2718295")
+        await until(lambda: sleeping(mark))
+        (pid,) = sleeping(mark)
         assert os.stat(f"/proc/{pid}").st_uid == (uid or pwd.getpwnam(USER).pw_uid)
 
 

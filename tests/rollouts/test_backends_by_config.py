@@ -16,7 +16,7 @@ from rollouts.connect import open_backend
 from rollouts.runner import RunLimits, Runner
 from rollouts.specs import plan_groups
 from rollouts.store import TrajectoryStore
-from tests.backends.host_processes import processes_with, until
+from tests.backends.host_processes import new_mark, sleeping, until
 from tests.backends.modal_server import modal_server
 from tests.backends.network import network_to
 from tests.backends.nomad_server import nomad_server
@@ -144,22 +144,23 @@ async def test_repository_tasks_run_on_every_backend(sandbox, tmp_path):
 
 async def test_a_network_cut_mid_command_is_retried_elsewhere_and_never_seen(monkeypatch, tmp_path):
     monkeypatch.setattr(runner_module, "LONGEST_WAIT_S", 0.0)
+    mark = new_mark()
     with sshd_with() as server:
         async with network_to(server.port) as network:
 
             def say(messages, tools):
                 if messages[-1].role == "tool":
                     return Message.assistant("Done.")
-                return terminal("mkdir done" if network.refuses else "mkdir done; sleep 2718331")
+                return terminal("mkdir done" if network.refuses else f"mkdir done; sleep {mark}")
 
             hosts = f"{USER}@127.0.0.1:{network.port},{USER}@127.0.0.1:{server.port}"
             options = {**server.options, "host": hosts, "check_host_key": False}
             item = {"id": "a", "prompt": "Make a folder.", "checks": ["test -d done"]}
             config = SandboxConfig(backend="ssh", options=options)
             running = asyncio.create_task(roll_out(config, [item], say, tmp_path / "t.jsonl"))
-            await until(lambda: processes_with("2718331"))
+            await until(lambda: sleeping(mark))
             network.refuse()
             (kept,) = await running
-            await until(lambda: not processes_with("2718331"))
+            await until(lambda: not sleeping(mark))
     assert (kept.reward, kept.error, kept.attempt) == (1.0, None, 2)
-    assert "2718331" not in json.dumps([message.content for message in kept.messages])
+    assert mark not in json.dumps([message.content for message in kept.messages])
