@@ -14,7 +14,6 @@ import asyncio
 import json
 import os
 import random
-import socket
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ from rollouts.runner import RunLimits, Runner
 from rollouts.serving import ServeLimits, Serving
 from rollouts.specs import endless_plan
 from rollouts.store import TrajectoryStore
+from scripts.free_port import free_port
 from trajectories.messages import Message
 from trajectories.turn import SamplingParams, Turn
 
@@ -139,9 +139,7 @@ class Supervisor:
     """Runs the three and kills them."""
 
     def __init__(self, folder: Path, store: str, groups: int):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.report = Report(groups)
         own = [sys.executable, "-m", "scripts.soak_rollout_api"]

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import os
 import random
-import socket
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ import msgspec
 
 from rollouts.api.legacy_wire import scored_data
 from rollouts.api.scored_group import ScoredGroup, ScoredRollout
+from scripts.free_port import free_port
 from trajectories.rows import TokenRow
 from trajectories.trajectory import StopReason
 
@@ -114,13 +114,6 @@ async def running(command: list[str], port: int) -> AsyncIterator[Process]:
     finally:
         process.kill()
         await process.wait()
-
-
-def free_port() -> int:
-    """Return a port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def our_server(folder: str, port: int) -> list[str]:

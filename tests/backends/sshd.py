@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.free_port import free_port
 from tests.real_parts import unavailable
 
 USER = "lachesis-ssh"
@@ -79,8 +80,7 @@ def _start(folder: Path, lines: tuple[str, ...]) -> Sshd:
     for name in ("host_key", "client_key"):
         make_key(folder / name)
     shutil.copy(folder / "client_key.pub", folder / "authorized_keys")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     host_key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
     (folder / "config").write_text(
@@ -101,7 +101,7 @@ def _start(folder: Path, lines: tuple[str, ...]) -> Sshd:
     )
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen([program, "-D", "-e", "-f", folder / "config"], stderr=log)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -2,18 +2,12 @@
 
 import asyncio
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from scripts.free_port import free_port
 from tests.real_parts import unavailable
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 @asynccontextmanager

@@ -11,9 +11,9 @@ import pytest
 
 from rollouts.api.atropos_sink import AtroposSink
 from rollouts.api.server import running_server
+from scripts.free_port import free_port
 from tests.real_parts import python_with
 from tests.rollouts.api.groups import group_of
-from tests.rollouts.api.redis_part import free_port
 from tests.rollouts.api.serving import ROOT, client_of, config_in, run
 from tests.rollouts.api.small_run import plan, small_serving
 
