@@ -17,7 +17,7 @@ done 2>/dev/null
 
 @on_slot
 async def a_timeout_is_a_result_with_what_was_printed(slot: Slot) -> None:
-    result = await slot.exec("echo partial; echo problem >&2; sleep 600; echo never", timeout_s=0.5)
+    result = await slot.exec("echo partial; echo problem >&2; sleep 600; echo never", timeout_s=3)
     expect((result.timed_out, result.exit_code), (True, None))
     expect((result.stdout, result.stderr), ("partial\n", "problem\n"))
 
@@ -145,8 +145,9 @@ async def killing_all_it_can_does_not_cost_the_agent_its_slot(slot: Slot) -> Non
 
 @on_slot
 async def finished_processes_leave_no_zombies(slot: Slot) -> None:
-    await slot.exec("for i in {1..40}; do (setsid true &); done; sleep 0.3")
-    expect(await output_of(slot, "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l"), "0")
+    await slot.exec("for i in {1..40}; do (setsid true &); done")
+    zombies = "grep -q '^State:.Z' /proc/[0-9]*/status 2>/dev/null"
+    expect((await slot.exec(f"while {zombies}; do sleep 0.05; done")).timed_out, False)
 
 
 @on_slot
@@ -196,7 +197,7 @@ async def traps_and_redefined_builtins_do_not_wedge_the_slot(slot: Slot) -> None
     await slot.exec("echo probably lost", timeout_s=1)
     expect(await output_of(slot, "echo fine", shell="control"), "fine")
     await slot.exec("unset -f builtin read eval printf kill; exit", timeout_s=1)
-    expect((await slot.exec("builtin echo fine", timeout_s=5)).stdout.splitlines()[-1:], ["fine"])
+    expect((await slot.exec("builtin echo fine")).stdout.splitlines()[-1:], ["fine"])
 
 
 async def _raises_sandbox_died(backend: ToolBackend, slot: Slot) -> None:

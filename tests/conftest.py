@@ -3,10 +3,19 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from scripts.fetch_model import NAME, default_cache, is_intact
 from tests.real_parts import unavailable
+
+hypothesis.settings.register_profile(
+    "unhurried",
+    parent=hypothesis.settings.default,  # on CI that is hypothesis' own profile for it
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("unhurried")  # how long an example takes depends on what else this host does
 
 
 @pytest.fixture(scope="session")

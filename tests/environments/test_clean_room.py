@@ -28,7 +28,7 @@ class Looking(CleanRoomEnv):
     toolsets = ("terminal",)
 
     def __init__(self, look="true", taken=CleanRoomEnv.taken):
-        super().__init__(EnvConfig(reward_timeout_s=30.0))
+        super().__init__(EnvConfig(reward_timeout_s=120.0))
         self.look, self.taken = look, taken
 
     def format_prompt(self, item):
@@ -183,5 +183,5 @@ async def test_a_cancelled_judging_leaves_no_sandbox(local):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(20), local.acquire("next"):
+    async with asyncio.timeout(60), local.acquire("next"):
         pass

@@ -1,6 +1,7 @@
 """Rewards of parts: weighted, recorded by name, and failing by name rather than counting as 0."""
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -58,22 +59,19 @@ async def test_parts_are_weighted_and_what_weighs_nothing_is_only_measured():
 
 
 async def test_plain_functions_are_scorers_too_and_do_not_hold_up_the_loop():
+    begun, may_end = threading.Event(), threading.Event()
+
     def slow(item, result, ctx):
-        time.sleep(0.2)
-        return True
+        begun.set()
+        return may_end.wait(60)
 
-    ticks = 0
-
-    async def tick():
-        nonlocal ticks
-        while True:
-            ticks += 1
+    async def let_it_end():
+        while not begun.is_set():  # noqa: ASYNC110 - an event of threads wakes no task
             await asyncio.sleep(0.01)
+        may_end.set()
 
-    ticking = asyncio.create_task(tick())
-    assert (await reward_of(Part("slow", slow))).value == 1.0
-    ticking.cancel()
-    assert ticks > 2
+    reward, _ = await asyncio.gather(reward_of(Part("slow", slow)), let_it_end())
+    assert reward.value == 1.0
 
 
 async def test_a_scorer_that_is_an_object_with_an_async_call_is_awaited():

@@ -28,7 +28,7 @@ async def reward(env, item, backend, command=None):
             return slot
 
         said = Transcript([Message.user("go"), Message.assistant("I have done it all.")])
-        return (await env.compute_reward(item, said, ToolContext(same_slot, 20.0))).value
+        return (await env.compute_reward(item, said, ToolContext(same_slot, 60.0))).value
 
 
 TASKS = [(tier, family) for tier, families in FAMILIES.items() for family in families]

@@ -178,12 +178,15 @@ async def test_finished_rollouts_are_not_made_again_and_failed_ones_are(path):
 
 
 async def test_no_more_rollouts_are_in_flight_than_allowed(path):
-    flying, most = 0, 0
+    flying, most, as_many = 0, 0, asyncio.Event()
 
     async def counting(messages, tools):
         nonlocal flying, most
         flying += 1
         most = max(most, flying)
+        if most == 5:
+            as_many.set()
+        await as_many.wait()
         await asyncio.sleep(0.01)
         flying -= 1
         return DONE

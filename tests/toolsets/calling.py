@@ -11,7 +11,7 @@ from toolsets.tool import Tool, ToolCallContext, ToolResult
 class Caller:
     """Calls tools one after the other, as one rollout attempt."""
 
-    def __init__(self, slot: Slot | None, timeout_s: float = 20.0):
+    def __init__(self, slot: Slot | None, timeout_s: float = 60.0):
         self.slot = slot
         self.timeout_s = timeout_s
         self._memory: dict[str, Any] = {}

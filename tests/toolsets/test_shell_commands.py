@@ -237,7 +237,7 @@ def runs_forbidden(command) -> bool:
     return program(name) == "forbidden" or as_script
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(tokens=st.lists(st.sampled_from(TOKENS), min_size=1, max_size=9), glue=st.sampled_from([" ", " ", ""]))
 def test_whatever_bash_runs_was_found_or_called_unclear(tokens, glue, playground):
     source = glue.join(tokens)
@@ -266,7 +266,7 @@ def quoted(code: str) -> str:
     return "'" + code.replace("'", "'\\''") + "'"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(QUOTES), max_size=5))
 def test_a_command_is_found_through_any_layers(layers):
     source = "rm -rf /"
@@ -276,7 +276,7 @@ def test_a_command_is_found_through_any_layers(layers):
     assert "rm -rf /" in {str(command) for command in analysis.commands} or analysis.unclear
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=60).map(lambda text: text.replace("\0", "")))
 def test_quoted_text_is_never_a_command(text):
     analysis = analyse(f"echo {quoted(text)}")

@@ -11,6 +11,7 @@ import pytest
 from rollouts.api.client import RolloutClient
 from rollouts.api.server import running_server
 from rollouts.api.settings import ServerConfig
+from tests.backends.host_processes import until
 from tests.trainers.rows import scored_group
 from trainers.api_source import ApiSource
 from trainers.grpo_config import GrpoConfig
@@ -77,6 +78,7 @@ async def test_killed_at_random_moments_it_trains_each_group_once(tiny_folder, t
         threads=1,
     )
     config.output_dir.mkdir()
+    noted = config.output_dir / "updates.jsonl"
     api = ServerConfig(port=0, store=str(tmp_path / "queue.db"))
     kills = 0
     async with running_server(api) as url, RolloutClient(url) as client:
@@ -87,7 +89,11 @@ async def test_killed_at_random_moments_it_trains_each_group_once(tiny_folder, t
         while True:
             trainer = spawn.Process(target=live_trainer, args=(url, config))
             trainer.start()
-            await asyncio.to_thread(trainer.join, draws.uniform(0.5, 4.0) if kills < 8 else None)
+            lives_s = draws.uniform(0.5, 4.0) if kills < 8 else None
+            if not kills:  # the first one dies amid its work, however fast it works
+                await until(lambda: noted.exists() and "step" in noted.read_text())
+                lives_s = 0.0
+            await asyncio.to_thread(trainer.join, lives_s)
             if trainer.exitcode is not None:
                 break
             trainer.kill()
@@ -95,4 +101,4 @@ async def test_killed_at_random_moments_it_trains_each_group_once(tiny_folder, t
             kills += 1
     assert trainer.exitcode == 0
     assert kills
-    assert sorted(learned_from(config.output_dir / "updates.jsonl")) == sorted(pushed)
+    assert sorted(learned_from(noted)) == sorted(pushed)

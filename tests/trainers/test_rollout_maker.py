@@ -17,12 +17,15 @@ SAMPLING = SamplingConfig(temperature=0.5, max_tokens=7)
 
 
 async def test_rollouts_come_back_in_order_bounded_sampled_as_wanted_and_on_the_disk(tmp_path):
-    running, most = 0, 0
+    running, most, two = 0, 0, asyncio.Event()
 
     async def reply(messages, tools):
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if most == 2:
+            two.set()
+        await two.wait()
         await asyncio.sleep(0.01)
         running -= 1
         return turn(Message.assistant("good"), [1], [2])

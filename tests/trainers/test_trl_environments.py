@@ -32,7 +32,7 @@ async def lookup(context, key: str) -> ToolResult:
     if key == "k1":
         raise OSError("the disk is gone")
     if key in KEYS:
-        await context.sandbox.exec(f"echo {key} >> asked", timeout_s=5)
+        await context.sandbox.exec(f"echo {key} >> asked", timeout_s=60)
     return ToolResult(found(key))
 
 
@@ -130,7 +130,7 @@ def test_an_episode_that_was_not_scored_gives_its_sandbox_back_when_the_next_beg
     assert len(env.sandboxes) == 3
     for slot in env.sandboxes:
         with pytest.raises(LeaseExpired):
-            asyncio.run(asyncio.wait_for(slot.exec("true"), timeout=10))
+            asyncio.run(asyncio.wait_for(slot.exec("true"), timeout=60))
 
 
 def test_a_mistake_of_ours_in_one_scoring_ends_the_others():

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts.api.batching import choose
@@ -58,7 +58,6 @@ def test_minimums_that_sum_to_more_than_one_are_scaled_down():
     assert chosen(groups, 2, {0: 1.0, 1: 1.0}) == [0, 2]
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(1, 6), max_size=9), st.integers(1, 16))
 def test_a_batch_is_found_exactly_where_one_exists(sizes, target):
     groups = queued(*sizes)

@@ -28,7 +28,7 @@ class RedisParts:
         self.url = f"redis://127.0.0.1:{port}/0"
 
     def store(self):
-        return RedisStore(self.url, owner_s=2.0)
+        return RedisStore(self.url, owner_s=8.0)
 
 
 @pytest.fixture(params=["sqlite", "redis"])
