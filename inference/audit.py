@@ -34,7 +34,7 @@ class AuditReport:
     compared: int = 0
     """Tokens whose logprob was recomputed."""
     skipped: int = 0
-    """Tokens whose logprobs are of a distribution the engine can't score again (see `comparable`)."""
+    """Tokens that the engine can't score (see `Engine.score`), or not alike (see `comparable`)."""
     total_delta: float = 0.0
     max_delta: float = 0.0
     """Largest difference between a recorded logprob and the recomputed one."""
@@ -158,11 +158,11 @@ def _compare(
             continue
         turn, recorded, score = row.turn_index[position], row.logprobs[position], scores[position]
         place = f"row {number}, position {position}, turn {turn}"
-        if not comparable(trajectory.turns[turn]):
+        if score is None or not comparable(trajectory.turns[turn]):
             report.skipped += 1
             continue
-        if recorded is None or score is None:
-            return f"{place}: no logprob was {'recorded' if recorded is None else 'recomputed'}"
+        if recorded is None:
+            return f"{place}: no logprob was recorded"
         delta = abs(recorded - score)
         report.compared += 1
         report.total_delta += delta

@@ -72,10 +72,13 @@ class Engine(Protocol):
         ...
 
     async def score(self, token_ids: Sequence[int]) -> list[float | None]:
-        """Return each id's natural-log probability given those before it, raw; None for the first.
+        """Return each id's natural-log probability given those before it, raw.
+
+        None for the first, and for the last of as many ids as fill the context where the engine needs room.
 
         Raises:
             ModelError: The engine failed or can't score.
+            ContextOverflow: There are more ids than the context holds.
         """
         ...
 

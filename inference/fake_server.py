@@ -123,6 +123,8 @@ class FakeServer:
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body, fault = await self._received(request)
         asked = self._dialect.read(body)
+        if len(asked.prompt_ids) >= self._engine.context_length:
+            fault = Fault.TOO_LONG
         answered = spoiled(await self._answer(asked), fault)
         return await self._respond(request, fault, lambda: self._dialect.write(asked, answered))
 

@@ -144,7 +144,12 @@ class HttpEngine:
         return checked(generation, self.vocab_size, sampling)
 
     async def score(self, token_ids: Sequence[int]) -> list[float | None]:
-        """Return each id's raw logprob given those before it; see `Engine.score`."""
+        """Return each id's raw logprob given those before it; see `Engine.score`.
+
+        Servers take no prompt that leaves no room for an output.
+        """
+        if len(token_ids) == self._context_length:
+            return [*await self.score(token_ids[:-1]), None]
         body = self.wire.ask_scores(self._model, token_ids)
         answer = await self._post(body, session_id="")
         return self._read(lambda text: self.wire.read_scores(text, token_ids), answer)

@@ -136,6 +136,17 @@ async def test_scores_are_the_logprobs_of_the_ids_themselves(dialect):
     assert scores == [None, *(scripted_logprob(place, ids[place]) for place in (1, 2, 3))]
 
 
+@pytest.mark.parametrize("dialect", CAN_SCORE)
+async def test_ids_that_fill_the_context_are_scored_but_for_the_last(dialect):
+    async with serving(dialect) as (_, engine):
+        ids = [*range(1, CONTEXT + 1)]
+        scores = await engine.score(ids)
+        with pytest.raises(ContextOverflow):
+            await engine.score([*ids, 1])
+
+    assert scores == [None, *(scripted_logprob(place, ids[place]) for place in range(1, CONTEXT - 1)), None]
+
+
 async def test_a_server_that_cannot_score_says_so():
     async with serving("vllm_custom") as (_, engine):
         with pytest.raises(ModelError, match="can't score") as failure:

@@ -134,6 +134,16 @@ async def test_processed_logprobs_below_temperature_1_cannot_be_compared():
     assert report.mean_delta == 0
 
 
+async def test_a_last_token_without_a_score_is_not_comparable():
+    class Full(ScriptedEngine):
+        async def score(self, token_ids):
+            return [*(await super().score(token_ids))[:-1], None]
+
+    report = await audited(await rollout(), Full([]))
+    assert report.violations == []
+    assert (report.skipped, report.compared) == (1, report.sampled - 1)
+
+
 async def test_an_engine_that_cannot_score_is_a_failure_of_the_engine():
     class Mute(ScriptedEngine):
         async def score(self, token_ids):
