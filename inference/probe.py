@@ -194,6 +194,8 @@ class _Probe:
         text = self._bridge.text_between(new, tools, seam, now=PROBE_TIME)
         if SENTINEL in text:
             raise NoBridge(f"behind {end_token} it repeats, or goes on with, what the assistant said")
+        if not all(message["content"] in text for message in new):
+            raise NoBridge(f"{end_token} ends an assistant message in last place only")
         if self._text_between(new, seam, tools, opening=self._earlier()) not in (text, None):
             raise NoBridge("what it writes depends on what was said before")
         seam = replace(

@@ -153,6 +153,12 @@ def test_a_prompt_that_the_template_writes_unasked_is_no_end_of_a_message():
     }
 
 
+def test_an_end_in_last_place_only_is_none_where_the_conversation_goes_on():
+    last = "{% if loop.last %}<|endoftext|>{% else %}" + END + "{% endif %}"
+    found = probed(with_tools(MESSAGE + CALLS + last, ""), "qwen")
+    assert {*found.unsafe.values()} == {"<|endoftext|> ends an assistant message in last place only"}
+
+
 def test_results_that_a_template_drops_later_are_history_it_rewrites():
     last = "{% set last = messages | selectattr('role', 'equalto', 'user') | list | last %}"
     dropped = "{% if m.role == 'tool' and last != messages[0] %}(old){% else %}" + MESSAGE + "{% endif %}"
