@@ -14,7 +14,7 @@ from typing_extensions import override
 from backends.docker_api import DEFAULT_HOST, DockerApi, EngineError
 from backends.docker_images import DockerImages
 from backends.docker_sandbox import DockerSandbox, nearest, remove
-from backends.finish import finish
+from backends.finish import undo
 from backends.link import BOOTSTRAP, Sandbox
 from backends.maker import Maker
 from backends.owner import Owner
@@ -79,7 +79,7 @@ class DockerMaker(Maker):
             await warden.attach(link, limits.start_timeout_s)
             sandbox = await nearest(DockerSandbox(self._api, container, link, limits.workspace), warden)
         except BaseException as error:
-            await finish(remove(self._api, container))
+            await undo(remove(self._api, container))
             if isinstance(error, EngineError):
                 raise SandboxUnavailable(f"the container did not start: {error}") from error
             raise

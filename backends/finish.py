@@ -1,8 +1,13 @@
 """Teardown that a cancellation can't leave half done."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
+
+from trajectories.errors import SandboxError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -25,3 +30,14 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
             task.exception()  # retrieved, so that asyncio does not report it as lost
         raise asyncio.CancelledError
     return task.result()
+
+
+async def undo(work: Coroutine[Any, Any, None]) -> None:
+    """`finish` what takes back a start that failed or was cancelled, which is what the caller shall learn of.
+
+    An error of ``work`` is logged.
+    """
+    try:
+        await finish(work)
+    except (SandboxError, TimeoutError, OSError) as error:
+        log.error("what a failed start left behind could not be ended: %s", error)

@@ -128,7 +128,8 @@ class ModalMaker(Maker):
                 "the modal backend needs the extra: pip install 'lachesis-rl[modal]'"
             ) from error
         self._limits = limits
-        self.accounts = [ModalAccount(profile, limits) for profile in limits.profiles or (None,)]
+        starting = asyncio.Semaphore(limits.max_creating)
+        self.accounts = [ModalAccount(profile, limits, starting) for profile in limits.profiles or (None,)]
 
     @override
     async def check(self) -> None:
@@ -136,18 +137,27 @@ class ModalMaker(Maker):
 
     @override
     async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
-        limits, warden = resources.applied_to(self._limits), Warden()
-        account = min(self.accounts, key=lambda account: account.sandboxes)
+        limits, failures = resources.applied_to(self._limits), list[SandboxUnavailable]()
         try:
             async with asyncio.timeout(limits.start_budget_s):
-                sandbox = await account.create(image or limits.image, limits)
-                host = ModalHost(account, sandbox, limits)
-                return await ModalSandbox.start(host, warden, resources, limits.start_budget_s), warden
+                for account in sorted(self.accounts, key=lambda account: account.sandboxes):
+                    try:
+                        return await self._make_on(account, image or limits.image, resources, limits)
+                    except SandboxUnavailable as failure:
+                        failures.append(failure)
         except TimeoutError as error:
             raise SandboxUnavailable(
                 f"no sandbox of Modal's was ready within {limits.start_budget_s:g} s (start_budget_s)"
             ) from error
+        raise failures[0]
 
     @override
     async def close(self) -> None:
         await asyncio.gather(*(account.close() for account in self.accounts))
+
+    async def _make_on(
+        self, account: ModalAccount, image: str, resources: Resources, limits: ModalLimits
+    ) -> tuple[Sandbox, Warden]:
+        sandbox, warden = await account.create(image, limits), Warden()
+        host = ModalHost(account, sandbox, limits)
+        return await ModalSandbox.start(host, warden, resources, limits.start_budget_s), warden

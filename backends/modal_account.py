@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_CREATING = 25
 ENTRYPOINT = "while read -r -t {lease_s} _; do :; done"
 CONFIRM_TIMEOUT_S = 20.0
 RETRY_S = 5.0
@@ -32,9 +33,11 @@ RETRY_S = 5.0
 class ModalLimits:
     """How Modal is used, and what one sandbox may use there."""
 
-    POOL: ClassVar[dict[str, Any]] = {"max_creating": 25, "warm": 0}
+    POOL: ClassVar[dict[str, Any]] = {"max_creating": MAX_CREATING, "warm": 0}
     """Options of the pool whose defaults are others here."""
 
+    max_creating: int = MAX_CREATING
+    """See `PoolLimits`; one that was given up counts as long as Modal may still be starting it."""
     image: str = "debian_slim"
     """Default image: ``debian_slim`` is Modal's own, ``dockerfile:PATH`` is built there, ``im-…`` is one of
     the account's (a snapshot, say), and anything else is the name of one in a registry. It needs bash and
@@ -64,7 +67,7 @@ class ModalLimits:
     """A sandbox ends if its harness is not heard of for this long."""
 
     def __post_init__(self) -> None:
-        for name in ("start_budget_s", "max_life_s", "lease_s"):
+        for name in ("max_creating", "start_budget_s", "max_life_s", "lease_s"):
             if getattr(self, name) <= 0:
                 raise ConfigError(f"{name}: must be positive, not {getattr(self, name)!r}")
 
@@ -72,12 +75,13 @@ class ModalLimits:
 class ModalAccount:
     """One profile's client and app."""
 
-    def __init__(self, profile: str | None, limits: ModalLimits):
+    def __init__(self, profile: str | None, limits: ModalLimits, starting: asyncio.Semaphore):
         self.name = profile or "the active profile"
         self.unconfirmed: dict[str, modal.Sandbox] = {}
         """Sandboxes that may still run although they were terminated."""
         self._profile = profile
         self._limits = limits
+        self._starting = starting
         self._client: modal.Client | None = None
         self._owns_client = False
         self._app: modal.App | None = None
@@ -209,7 +213,9 @@ class ModalAccount:
 
         attempt = 0
         while True:
+            await self._starting.acquire()
             creating = asyncio.create_task(self._create(image, limits))
+            creating.add_done_callback(lambda _: self._starting.release())
             try:
                 return await asyncio.shield(creating)
             except modal.exception.ResourceExhaustedError as error:
@@ -261,8 +267,9 @@ class ModalAccount:
         return modal.Image.from_registry(name)
 
     def _await_late(self, creating: "asyncio.Task[modal.Sandbox]") -> None:
-        """End a sandbox that comes after nobody waits for it any more."""
+        """End a sandbox that comes after nobody waits for it any more; one that never comes is let go."""
         self._late.add(creating)
+        asyncio.get_running_loop().call_later(self._limits.start_budget_s, creating.cancel)
 
         def came(task: "asyncio.Task[modal.Sandbox]") -> None:
             self._late.discard(task)

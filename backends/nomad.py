@@ -28,7 +28,7 @@ from backends.owner import Owner
 from backends.remote import COMMAND, Host, Launch, Lost, Process, RemoteSandbox
 from backends.resources import Resources
 from backends.warden import Warden
-from trajectories.errors import CapacityExceeded, ConfigError, SandboxError, SandboxUnavailable
+from trajectories.errors import CapacityExceeded, ConfigError, SandboxUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -151,15 +151,11 @@ class NomadMaker(Maker):
 
     @override
     async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
-        warden = Warden()
-        container = self._with_room(image or self._limits.image)
-        try:
-            timeout_s = self._limits.start_timeout_s
-            return await RemoteSandbox.start(container, warden, resources, timeout_s), warden
-        except SandboxError:
-            if container.gone:
-                await finish(self._remove(container))
-            raise
+        for container in [each for each in self._containers if each.gone]:
+            await finish(self._remove(container))
+        warden, container = Warden(), self._with_room(image or self._limits.image)
+        timeout_s = self._limits.start_timeout_s
+        return await RemoteSandbox.start(container, warden, resources, timeout_s), warden
 
     @override
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from backends.finish import finish
+from backends.finish import undo
 from backends.link import BOOTSTRAP, STDERR, STDOUT, Link, Receive, Sandbox
 from backends.resources import Resources
 from backends.warden import Warden
@@ -138,7 +138,7 @@ class RemoteSandbox(Sandbox):
             sandbox._process = await host.run(program, warden.receive, warden.mourn)
             await warden.attach(sandbox._process, timeout_s)
         except BaseException:
-            await finish(sandbox.destroy())
+            await undo(sandbox.destroy())
             raise
         return sandbox
 

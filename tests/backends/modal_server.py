@@ -153,6 +153,10 @@ class ModalServer:
         self.created: list[str] = []
         self.tokens: set[str] = set()
         self.accounts: dict[str, int] = defaultdict(int)
+        self.closed: set[str] = set()
+        """Accounts that may create nothing."""
+        self.definitions: list[str] = []
+        """Of images, the commands that make them."""
         self.port = self.worker_port = 0
         self.folder = Path()
         self.images: dict[str, str] = {}
@@ -339,6 +343,7 @@ def control_plane(server: ModalServer):
         return api_pb2.AuthTokenGetResponse(token=server.token())
 
     async def image(request, stream):
+        server.definitions.append("\n".join(request.image.dockerfile_commands))
         return api_pb2.ImageGetOrCreateResponse(
             image_id="im-" + "1" * 22,
             result=api_pb2.GenericResult(status=DONE),
@@ -354,8 +359,11 @@ def control_plane(server: ModalServer):
         return api_pb2.SecretGetOrCreateResponse(secret_id="st-" + "1" * 22)
 
     async def create(request, stream):
+        account = stream.metadata["x-modal-token-id"]
+        if account in server.closed:
+            raise GRPCError(Status.PERMISSION_DENIED, "the account is closed")
         box = await server.create(request)
-        server.accounts[stream.metadata["x-modal-token-id"]] += 1
+        server.accounts[account] += 1
         reply = api_pb2.SandboxCreateV2Response(sandbox_id=box.id, task_id=box.task)
         if box.task:
             reply.command_router_access.CopyFrom(access(api_pb2.CommandRouterAccess))

@@ -29,6 +29,10 @@ def modal(**options):
     return create_backend("modal", **options)
 
 
+async def acquired(backend, task_id):
+    return await backend.acquire(task_id)
+
+
 async def busy(slot):
     """Start a command that does not end, and wait until it runs."""
     mark = new_mark()
@@ -163,6 +167,36 @@ async def test_a_create_that_answers_too_late_is_terminated(server):
     assert server.running() == []
 
 
+async def test_sandboxes_that_were_given_up_count_toward_the_cap_while_modal_starts_them(server):
+    async with modal(max_creating=2, start_budget_s=1) as backend:
+        await backend.release(await backend.acquire("first"))
+        server.start_s = 3.0
+        endings = await asyncio.gather(
+            *(acquired(backend, str(number)) for number in range(8)), return_exceptions=True
+        )
+        assert [type(ending) for ending in endings] == [SandboxUnavailable] * 8
+        assert server.most_starting == 2
+    assert server.running() == []
+
+
+async def test_a_cancelled_start_is_cancelled_though_the_end_of_its_sandbox_is_not_confirmed(
+    server, monkeypatch
+):
+    monkeypatch.setattr("backends.modal_account.CONFIRM_TIMEOUT_S", 0.5)
+    async with modal() as backend:
+        await backend.release(await backend.acquire("first"))
+        server.calls.clear()
+        server.lost_answers["TaskExecStart"] = 1000
+        server.failures["SandboxTerminateV2"] = [Status.UNAVAILABLE] * 1000
+        starting = asyncio.create_task(acquired(backend, "a"))
+        await until(lambda: "TaskExecStart" in server.calls)
+        starting.cancel()
+        await asyncio.wait({starting})
+        assert starting.cancelled()
+        server.failures.clear()
+    assert server.running() == []
+
+
 async def test_a_termination_that_is_not_confirmed_is_tried_again(server, monkeypatch):
     monkeypatch.setattr("backends.modal_account.RETRY_S", 0.1)
     async with modal() as backend:
@@ -220,10 +254,24 @@ async def test_sandboxes_of_a_killed_harness_are_ended_by_the_next_one(server):
     assert not sleeping(mark)
 
 
-async def test_sandboxes_are_spread_over_accounts(server, monkeypatch):
+@pytest.fixture
+def two_accounts(server, monkeypatch):
     profiles = {name: {"token_id": f"ak-{name}", "token_secret": "x"} for name in ("one", "two")}
     profiles["one"]["active"] = True
     monkeypatch.setattr("modal.config._user_config", profiles)
+
+
+async def test_an_account_that_gives_nothing_leaves_it_to_the_others(server, two_accounts):
+    async with modal(profiles=("one", "two")) as backend:
+        server.closed.add("ak-one")
+        slots = [await backend.acquire(str(n)) for n in range(3)]
+        assert [(await slot.exec("echo fine")).stdout for slot in slots] == ["fine\n"] * 3
+        server.closed.add("ak-two")
+        with pytest.raises(SandboxUnavailable, match="the account is closed"):
+            await backend.acquire("a")
+
+
+async def test_sandboxes_are_spread_over_accounts(server, two_accounts):
     async with modal(profiles=("one", "two")) as backend:
         slots = [await backend.acquire(str(n)) for n in range(4)]
         assert server.accounts == {"ak-one": 2, "ak-two": 2}
@@ -251,6 +299,16 @@ async def test_a_snapshot_is_an_image_to_start_from(server):
             image = await slot.machine.sandbox.snapshot()
         async with backend.acquire("b", image=image) as slot:
             assert (await slot.exec("cat file")).stdout == "kept\n"
+
+
+async def test_images_are_those_of_a_registry_or_made_by_a_dockerfile(server, tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM debian:12\nRUN apt-get install -y file\n")
+    async with modal() as backend:
+        for image in ("python:3.13-slim", f"dockerfile:{tmp_path / 'Dockerfile'}"):
+            async with backend.acquire("a", image=image) as slot:
+                assert (await slot.exec("echo fine")).stdout == "fine\n"
+    assert any("FROM python:3.13-slim" in definition for definition in server.definitions)
+    assert any("RUN apt-get install -y file" in definition for definition in server.definitions)
 
 
 async def test_an_image_that_is_not_there_is_refused(server):

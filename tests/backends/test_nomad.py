@@ -92,6 +92,18 @@ async def test_a_container_that_is_killed_is_a_sandbox_that_died_and_is_replaced
             assert (await slot.exec("echo fine")).stdout == "fine\n"
 
 
+async def test_a_container_that_ended_leaves_its_room_at_once_though_some_hold_slots_of_it(server):
+    async with nomad(server, slots_per_container=2, max_containers=1) as backend:
+        slots = [await backend.acquire(name) for name in "ab"]
+        (container,) = await server.containers()
+        await server.engine.call("POST", f"/containers/{container}/kill")
+        for slot in slots:
+            with pytest.raises(SandboxDied):
+                await slot.exec("sleep 600")
+        async with backend.acquire("c") as slot:
+            assert (await slot.exec("echo fine")).stdout == "fine\n"
+
+
 async def test_a_network_that_goes_silent_ends_the_sandbox_on_both_sides(server, monkeypatch):
     monkeypatch.setattr("backends.nomad_api.HEARTBEAT_S", 4.0)
     async with network_to(int(server.url.rpartition(":")[2])) as network:
