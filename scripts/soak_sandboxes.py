@@ -5,7 +5,8 @@
 
 A supervisor starts worker processes that lease slots, and kills them at random; a cycle counts when its
 worker said so before dying. Every command leaves processes behind that try to outlive it. At the end nothing
-may be left: no process, container, mount, file descriptor or file.
+may be left: no process, container, mount, file descriptor or file. For remote sandboxes this says something
+only where their far side is this host, too.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from backends import ToolBackend, create_backend
+from backends import ToolBackend, available_backends, create_backend
 from backends.docker_api import DockerApi
 from backends.reaper import orphans, reap
 from backends.registry import parse_options
@@ -73,9 +74,12 @@ async def cycle(backend: ToolBackend, chance: random.Random, mark: int) -> str:
 
 async def work(arguments: argparse.Namespace) -> None:
     """Run cycles, print what each one did, and at the end the descriptors left in this process."""
-    chance, before = random.Random(arguments.seed), _descriptors()
+    chance = random.Random(arguments.seed)
     options = parse_options(arguments.options)
     options |= {"max_slots": arguments.in_flight, "processes": arguments.mark % MARKS}
+    async with create_backend(arguments.kind, **options):
+        pass  # an SDK may have a loop of its own, which it keeps
+    before = _descriptors()
     async with create_backend(arguments.kind, **options) as backend:
         remaining = iter(range(arguments.cycles))
 
@@ -217,7 +221,7 @@ async def _containers() -> list[str]:
 def main() -> int:
     """Run the command line; return 1 if anything is left."""
     parser = argparse.ArgumentParser(description="Lease sandboxes, kill harnesses, look for leftovers.")
-    parser.add_argument("kind", choices=["local", "docker"])
+    parser.add_argument("kind", choices=available_backends())
     parser.add_argument("options", nargs="*", help="NAME=VALUE options of the backend")
     parser.add_argument("--cycles", type=int, default=1000)
     parser.add_argument("--in-flight", type=int, default=32)
