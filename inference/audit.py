@@ -126,7 +126,7 @@ async def _check(report: AuditReport, trajectory: Trajectory, engine: Engine, ma
             continue
         begun_by = trajectory.turns[row.turn_index[0]]
         if number and begun_by.row_cause is None:
-            violation(f"turn {row.turn_index[0]} {_break(begun_by.prompt_ids or (), rows[:number])}")
+            violation(f"turn {row.turn_index[0]} {_break([*(begun_by.prompt_ids or ())], rows[:number])}")
         problem = _compare(report, trajectory, number, row, await engine.score(row.token_ids), max_delta)
         if problem is not None:
             violation(problem)

@@ -25,7 +25,7 @@ class TextEncoder:
     """A tokenizer that tells control tokens from text that spells them. Never adds special tokens by itself.
 
     Args:
-        tokenizer: The model's tokenizer. It is not changed.
+        tokenizer: The model's tokenizer; its truncation and padding are switched off.
     """
 
     def __init__(self, tokenizer: Tokenizer):

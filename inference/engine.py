@@ -68,6 +68,7 @@ class Engine(Protocol):
 
         Raises:
             ModelError: The engine failed or its answer is not to be trusted.
+            ContextOverflow: The prompt leaves no room for one id.
         """
         ...
 

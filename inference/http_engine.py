@@ -141,7 +141,7 @@ class HttpEngine:
         bounded = replace(sampling, max_tokens=min(sampling.max_tokens, room))
         body = self.wire.ask(self._model, prompt_ids, bounded, stop_ids)
         generation = self._read(self.wire.read, await self._post(body, session_id))
-        return checked(generation, self.vocab_size, sampling)
+        return checked(generation, self.vocab_size, bounded)
 
     async def score(self, token_ids: Sequence[int]) -> list[float | None]:
         """Return each id's raw logprob given those before it; see `Engine.score`.

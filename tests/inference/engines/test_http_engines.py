@@ -235,6 +235,10 @@ async def test_the_output_is_asked_for_within_the_room_left():
     async with serving("vllm_generate") as (server, engine):
         await engine.generate([1] * (CONTEXT - 2), SamplingParams(max_tokens=100), session_id="a")
 
+        server.faults.append(Fault.TOO_MANY_IDS)
+        with pytest.raises(ModelError, match="max_tokens is 2"):
+            await engine.generate([1] * (CONTEXT - 2), SamplingParams(max_tokens=5000), session_id="a")
+
     assert server.calls[0]["sampling_params"]["max_tokens"] == 2
 
 

@@ -85,6 +85,7 @@ REAL_FAMILIES = [
         "real-deepseek-v3", "deepseek_v3", "deepseek", {"bos_token": "<｜begin▁of▁sentence｜>"}, "deepseek"
     ),
     Family("real-mistral", "mistral_v3", "mistral", {"bos_token": "<s>", "eos_token": "</s>"}, "mistral"),
+    Family("real-mistral-nemo", "own", "mistral", real="mistral-nemo"),
 ]
 
 

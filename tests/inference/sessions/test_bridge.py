@@ -1,6 +1,7 @@
 """The bridge writes what the template writes, token for token, for every family."""
 
 from datetime import datetime
+from zlib import crc32
 
 import pytest
 from hypothesis import given
@@ -103,10 +104,11 @@ def check_control(family, data):
 
 
 def replaced(message):
-    """Return the message with text that spells nothing."""
+    """Return the message with harmless text; alike for texts alike, since some templates compare them."""
     if message.role not in ("user", "tool"):
         return message
-    return Message(message.role, "text", tool_call_id=message.tool_call_id, name=message.name)
+    text = f"text {crc32(message.content.encode())}"
+    return Message(message.role, text, tool_call_id=message.tool_call_id, name=message.name)
 
 
 def control_of(loaded, ids):
