@@ -29,6 +29,9 @@ CONFIGURATION = (
 SYSTEM_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """What a sandbox sees of the host beside /usr; on most hosts they are links into it."""
 
+HEED_SIGNALS = ("env", "--default-signal")
+"""Prefix of a launch command that may be started with signals ignored; a shell cannot take that back."""
+
 ISOLATION = (
     *("--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
     *("--disable-userns", "--cap-drop", "ALL", "--new-session", "--die-with-parent", "--as-pid-1"),
@@ -109,7 +112,7 @@ def launch_command(
     Args:
         limits: What it may use.
         host: Where it will run.
-        group: Folder of the control group it is to join.
+        group: Folder of the control group that its shells are to join.
         workspace: Folder of the host over which the workspace is laid; see `overlays`.
 
     Bubblewrap runs in a process namespace of its own. If it alone were killed with the harness while it sets
@@ -118,13 +121,13 @@ def launch_command(
     storage = f"size={limits.disk_mb}m,nr_inodes={limits.inodes},mode=755"
     owner = str(SANDBOX_UID if host.root else 0)
     gain = [] if host.root else ["--user", "--map-root-user"]
+    lose = ["--setuid", owner, "--setgid", owner] if host.root else []
     return [
-        *("env", "--default-signal"),  # a shell cannot take back that it was started with signals ignored
-        *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount", "--pid", "--fork", "--kill-child"),
-        "--mount-proc",  # in a container parts of /proc are covered, and then bubblewrap may mount no other
+        *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount"),
         *("sh", "-c", source("launch.sh"), "launch", storage, owner),
         *(str(group or ""), str(workspace or "") if host.root else "", *host.passed, "--"),
-        *as_sandbox_user(host.root),
+        *("unshare", "--pid", "--fork", "--kill-child", *lose),
+        "--mount-proc",  # in a container parts of /proc are covered, and then bubblewrap may mount no other
         host.bwrap,
         *ISOLATION,
         *_mounts(host, workspace),
@@ -142,8 +145,8 @@ def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
         arguments += ["--ro-bind", name, name]
     for name in CONFIGURATION:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for name in ("passwd", "group", "hosts"):
-        arguments += ["--ro-bind", f"/sys/{name}", f"/etc/{name}"]
+    for fd, name in ((4, "passwd"), (5, "group"), (6, "hosts")):  # opened by launch.sh
+        arguments += ["--perms", "0644", "--file", str(fd), f"/etc/{name}"]
     arguments += ["--size", str(16 * 2**20), "--tmpfs", "/run/lachesis"]
     for folder, target in (
         ("tmp", "/tmp"),

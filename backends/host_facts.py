@@ -4,6 +4,7 @@ import asyncio
 import shlex
 
 from backends.bubblewrap import (
+    HEED_SIGNALS,
     SYSTEM_DIRECTORIES,
     HostFacts,
     SandboxLimits,
@@ -53,7 +54,7 @@ async def look(host: Host, timeout_s: float) -> HostFacts:
 def bubblewrap_launch(limits: SandboxLimits, facts: HostFacts) -> Launch:
     """Tell how bubblewrap is started on a host: in a process namespace of its own, the warden below it."""
     join = shlex.join(as_sandbox_user(facts.root))
-    return Launch(launch_command(limits, facts), depth=2, join=join)
+    return Launch([*HEED_SIGNALS, *launch_command(limits, facts)], depth=2, join=join)
 
 
 def _read(said: str, address: str) -> HostFacts:

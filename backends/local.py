@@ -16,7 +16,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from backends.bubblewrap import HostFacts, SandboxLimits, launch_command
+from backends.bubblewrap import HEED_SIGNALS, HostFacts, SandboxLimits, launch_command
 from backends.fifos import PipeFolder
 from backends.finish import finish
 from backends.link import Link, Receive, Sandbox
@@ -29,6 +29,8 @@ from backends.warden import Warden
 from trajectories.errors import ConfigError, SandboxUnavailable
 
 DESTROY_TIMEOUT_S = 10.0
+RESTORED = {signal.SIGPIPE, signal.SIGXFSZ}
+"""Signals that `subprocess.Popen` makes programs heed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class LocalSandbox(Sandbox):
         (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - a vfork and an exec: done in a millisecond
-                launch_command(limits, host, group and group.folder, workspace),
+                [*_heed_signals(), *launch_command(limits, host, group and group.folder, workspace)],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
@@ -172,6 +174,11 @@ class LocalMaker(Maker):
         if self._groups is not None:
             self._groups.close()
             self._groups = None
+
+
+def _heed_signals() -> tuple[str, ...]:
+    ignored = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
+    return HEED_SIGNALS if ignored - RESTORED else ()
 
 
 def _only_child(pid: int) -> int:

@@ -3,7 +3,7 @@
 A group outlives the processes in it. So that none outlives a killed harness, a shell waits for the end of a
 pipe that the harness holds, and removes what is left. The first process in a while that moves into any group
 waits for a grace period of the kernel's, some 10 ms. At every line the shell tries such a move, so that this
-wait goes on while a sandbox prepares, and the sandbox's own move is quick.
+wait goes on while a sandbox prepares; its shells move as late as can be, and need not wait.
 """
 
 import asyncio

@@ -19,13 +19,18 @@ make_pipes() { # name path...
     if [[ $unused == *" $name "* ]]; then unused=${unused/ $name / }; else mkfifo -m 600 "$@"; fi
 }
 
-# Starts a keeper on named pipes that the harness opens from outside and then removes.
+# Starts a keeper on named pipes that the harness opens from outside and then removes. It joins the control group on
+# descriptor 7, where the sandbox has one, and so does all it starts.
 open_shell() { # name bootstrap
     local path=/run/lachesis/$1
     make_pipes "$1" "$path.in" "$path.out" "$path.err" || return
     exec 4<>"$path.in" 5<>"$path.out" 6<>"$path.err" # opened for both ends: neither side has to wait for the other
     set -m # for otherwise what runs in the background, and all it starts, ignores interrupts
-    (eval "$2") 0<&4 1>&5 2>&6 4<&- 5<&- 6<&- 9<&- & # a fork of this very shell: executing bash takes longer
+    (
+        [[ ! -e /dev/fd/7 ]] || echo 0 >&7 || exit
+        exec 7>&-
+        eval "$2"
+    ) 0<&4 1>&5 2>&6 4<&- 5<&- 6<&- 9<&- & # a fork of this very shell: executing bash takes longer
     set +m
     exec 4<&- 5<&- 6<&-
 }
@@ -114,11 +119,11 @@ end_all() {
 }
 
 ulimit -c 0
+for limit in "$@"; do ulimit ${limit/=/ }; done
+say - up
 # The pipes of the side channel and of the first shells are made by one program instead of one for each.
 mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} && unused=' side control main ' || unused=
 read -r pid_max </proc/sys/kernel/pid_max
-for limit in "$@"; do ulimit ${limit/=/ }; done
-say - up
 while IFS=' ' read -r -d '' token verb arguments; do
     case $verb in
     ping) say "$token" pong ;;

@@ -108,6 +108,16 @@ async def test_a_start_that_is_cancelled_leaves_nothing():
     assert descriptors() <= before
 
 
+async def test_a_sandbox_heeds_the_signals_that_its_harness_ignores():
+    usual = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    try:
+        async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
+            killed = await slot.exec("bash -c 'kill -USR1 $$'")
+            assert killed.exit_code == 128 + signal.SIGUSR1
+    finally:
+        signal.signal(signal.SIGUSR1, usual)
+
+
 async def test_a_host_without_the_tools_says_what_to_install(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(SandboxUnavailable, match="install util-linux"):
