@@ -72,7 +72,7 @@ async def _open_sink(
             url = await stack.enter_async_context(running_server(wanted.server))
             token_file = wanted.server.token_file
             console.print(
-                f"serve.url is not set: rollout API started on {url}, queue in {wanted.server.store}",
+                f"serve.url is not set: rollout API started on {url}, queue in {wanted.server.shown_store}",
                 soft_wrap=True,
             )
         if wanted.wire == "atropos":

@@ -43,7 +43,7 @@ async def _serve(config: ServerConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with running_server(config) as url:
-        print(f"rollout API on {url}, queue in {config.store}", flush=True)
+        print(f"rollout API on {url}, queue in {config.shown_store}", flush=True)
         await stop.wait()
         print("draining", flush=True)
 

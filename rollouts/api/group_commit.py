@@ -1,7 +1,8 @@
 """One writer thread for a SQLite database: what arrives while it syncs shares the next transaction.
 
 An fsync takes milliseconds; one for each push would bound the pushes a second, so all that wait are committed
-together. A future resolves only once the transaction that holds its work is on the disk.
+together. A future resolves only once the transaction that holds its work is on the disk. Work that fails is
+undone alone: the others of its transaction are committed one by one.
 """
 
 import queue
@@ -73,8 +74,11 @@ class GroupCommit:
         except Exception as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            for _, future in jobs:
-                future.set_exception(error)
+            if len(jobs) == 1:
+                jobs[0][1].set_exception(error)
+                return
+            for job in jobs:
+                self._commit(connection, [job])
             return
         for (_, future), result in zip(jobs, results, strict=True):
             future.set_result(result)

@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from rollouts.api.group_store import GroupStore, NewGroup, Outcome, QueuedGroup
+from rollouts.api.group_store import GroupStore, NewGroup, Outcome, QueuedGroup, StoreUnavailable
 
 Choose = Callable[[Sequence[QueuedGroup]], list[QueuedGroup] | None]
 
@@ -73,6 +73,9 @@ class GroupQueue:
         self._clock = clock
         self._waiting: list[QueuedGroup] = []
         self._leases: dict[str, Lease] = {}
+        self._acknowledging: dict[str, asyncio.Future[int]] = {}
+        self._known: set[int] = set()
+        """Numbers of the groups in the queue."""
         self._policy_version = 0
         self._arriving = 0
         self._bytes = 0
@@ -82,6 +85,7 @@ class GroupQueue:
         """Take up where the last server stopped, with the leases it gave out."""
         for group in await self._store.load():
             self._bytes += group.bytes
+            self._known.add(group.seq)
             if group.lease_id is None:
                 self._waiting.append(group)
                 continue
@@ -114,8 +118,11 @@ class GroupQueue:
     async def push(self, group: NewGroup) -> bool:
         """Queue a group; False where its key was pushed before. It is on the disk once this returns.
 
+        A push that seemed to fail may have reached the store all the same; the next one of its key queues it.
+
         Raises:
             QueueFull: There is no room.
+            StoreUnavailable: Like all that the queue does; it may be asked for again.
         """
         if self.free < 1:
             raise QueueFull(f"the queue holds {self.limits.max_groups} groups; push again later")
@@ -124,10 +131,11 @@ class GroupQueue:
             seq = await self._store.append(group)
         finally:
             self._arriving -= 1
-        if seq is None:
+        if seq is None or seq in self._known:
             self.counts.duplicates += 1
             return False
         size = len(group.body)
+        self._known.add(seq)
         self._put_back(
             [QueuedGroup(seq, group.env_id, group.form, group.rollouts, group.policy_version, size)]
         )
@@ -161,8 +169,20 @@ class GroupQueue:
         return max(lease.expires_at - self._clock(), 0.0)
 
     async def bodies(self, lease: Lease) -> list[bytes]:
-        """Read the bodies of the groups of a lease."""
-        return await self._store.bodies([group.seq for group in lease.groups])
+        """Read the bodies of the groups of a lease.
+
+        Raises:
+            StoreUnavailable: Also where the store no longer has some of the groups, because it was cut off
+                after it had taken them out: the queue has forgotten them now, and the rest waits again.
+        """
+        found = await self._store.bodies([group.seq for group in lease.groups])
+        bodies = [body for body in found if body is not None]
+        if len(bodies) == len(found):
+            return bodies
+        self._forget([group for group, body in zip(lease.groups, found, strict=True) if body is None])
+        lease.groups = [group for group in lease.groups if group.seq in self._known]
+        await self.release(lease.lease_id)
+        raise StoreUnavailable(f"{len(found) - len(bodies)} groups of the batch have left the store")
 
     async def ack(self, lease_id: str) -> int:
         """Take the groups of a lease out for good; returns how many, 0 where the lease had ended before.
@@ -170,16 +190,11 @@ class GroupQueue:
         Acknowledging once more says the same: an answer that was lost on its way misleads nobody.
         """
         self._return_expired()
-        lease = self._leases.pop(lease_id, None)
-        if lease is None:
-            return await self._store.acked(lease_id)
-        try:
-            await self._finish(lease.groups, "acked")
-        except BaseException:
-            self._put_back(lease.groups)
-            raise
-        self.counts.acked += len(lease.groups)
-        return len(lease.groups)
+        if lease := self._leases.pop(lease_id, None):
+            self._acknowledging[lease_id] = asyncio.ensure_future(self._ack(lease))
+        if lease_id in self._acknowledging:
+            return await asyncio.shield(self._acknowledging[lease_id])
+        return await self._store.acked(lease_id)
 
     async def extend(self, lease_id: str, lease_s: float) -> bool:
         """Move the end of a lease to ``lease_s`` from now; False where it has ended."""
@@ -188,7 +203,8 @@ class GroupQueue:
         if lease is None:
             return False
         lease.expires_at = self._clock() + lease_s
-        await self._store.move_expiry([group.seq for group in lease.groups], lease.expires_at)
+        seqs = [group.seq for group in lease.groups]
+        await self._store.move_expiry(lease_id, seqs, lease.expires_at)
         return True
 
     async def release(self, lease_id: str) -> bool:
@@ -198,7 +214,7 @@ class GroupQueue:
         if lease is None:
             return False
         self._give_back(lease)
-        await self._store.move_expiry([group.seq for group in lease.groups], 0.0)
+        await self._store.move_expiry(lease_id, [group.seq for group in lease.groups], 0.0)
         return True
 
     async def drop_stale(self, policy_version: int) -> int:
@@ -211,7 +227,7 @@ class GroupQueue:
         stale = [group for group in self._waiting if group.policy_version < oldest]
         if stale:
             self._waiting = [group for group in self._waiting if group.policy_version >= oldest]
-            await self._finish(stale, "stale")
+            await self._drop(stale, "stale")
             self.counts.stale += len(stale)
         return len(stale)
 
@@ -221,7 +237,7 @@ class GroupQueue:
         groups = self._waiting + [group for lease in leases for group in lease.groups]
         self._waiting = []
         self._leases.clear()
-        await self._finish(groups, "dropped")
+        await self._drop(groups, "dropped")
 
     async def changed(self) -> None:
         """Wait until a group arrives or comes back, or a lease may have ended."""
@@ -236,6 +252,17 @@ class GroupQueue:
         """Let everyone who waits in ``changed`` look again."""
         self._changed.set()
         self._changed = asyncio.Event()
+
+    async def _ack(self, lease: Lease) -> int:
+        try:
+            await self._finish(lease.groups, "acked")
+        except BaseException:
+            self._leases[lease.lease_id] = lease
+            raise
+        finally:
+            del self._acknowledging[lease.lease_id]
+        self.counts.acked += len(lease.groups)
+        return len(lease.groups)
 
     def _hold(self, lease: Lease) -> None:
         held = {group.seq for group in lease.groups}
@@ -261,6 +288,19 @@ class GroupQueue:
             insort(self._waiting, group, key=lambda other: other.seq)
         self.wake()
 
+    async def _drop(self, groups: list[QueuedGroup], outcome: Outcome) -> None:
+        try:
+            await self._finish(groups, outcome)
+        except BaseException:
+            self._put_back(groups)
+            raise
+
     async def _finish(self, groups: Sequence[QueuedGroup], outcome: Outcome) -> None:
         await self._store.finish([group.seq for group in groups], outcome)
-        self._bytes -= sum(group.bytes for group in groups)
+        self._forget(groups)
+
+    def _forget(self, groups: Sequence[QueuedGroup]) -> None:
+        for group in groups:
+            if group.seq in self._known:
+                self._known.remove(group.seq)
+                self._bytes -= group.bytes

@@ -1,7 +1,8 @@
 """Where queued groups are kept: the contract that every store fills.
 
 A call that returned is on the disk: whatever dies afterwards, the next ``load`` shows its effect. A call that
-raised or never returned has taken effect whole or not at all. One server owns a store at a time.
+raised or never returned has taken effect whole or not at all, and may be repeated. Once a store is open, all
+its calls raise `StoreUnavailable` where it can't be used. One server owns a store at a time.
 """
 
 from abc import ABC, abstractmethod
@@ -9,11 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from trajectories.errors import LachesisError
+
 Form = Literal["native", "legacy"]
 """How a body is encoded: ``ScoredGroup`` as MessagePack, or Atropos' scored data as JSON."""
 
 Outcome = Literal["acked", "stale", "dropped"]
 """Why a group left the queue: trained on, too old, or reset."""
+
+
+class StoreUnavailable(LachesisError):
+    """The store could not be read or written: the disk is full, or its server is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +75,19 @@ class GroupStore(ABC):
 
     @abstractmethod
     async def append(self, group: NewGroup) -> int | None:
-        """Keep a group and return its number; None where its key has been seen before."""
+        """Keep a group and return its number.
+
+        Where its key has been seen before nothing is kept: then it is the number of the group that still has
+        the key in the queue, or None where that has left it.
+        """
 
     @abstractmethod
     async def record_lease(self, seqs: Sequence[int], lease_id: str, expires_at: float) -> None:
         """Count a delivery of each group and keep who has them, until when."""
 
     @abstractmethod
-    async def move_expiry(self, seqs: Sequence[int], expires_at: float) -> None:
-        """Change when the groups' lease ends; one in the past gives them back."""
+    async def move_expiry(self, lease_id: str, seqs: Sequence[int], expires_at: float) -> None:
+        """Change when a lease of the groups ends, if they still have it; one in the past gives them back."""
 
     @abstractmethod
     async def finish(self, seqs: Sequence[int], outcome: Outcome) -> None:
@@ -87,8 +98,8 @@ class GroupStore(ABC):
         """Count the groups that were acknowledged under a lease."""
 
     @abstractmethod
-    async def bodies(self, seqs: Sequence[int]) -> list[bytes]:
-        """Read bodies, in the order asked for."""
+    async def bodies(self, seqs: Sequence[int]) -> list[bytes | None]:
+        """Read bodies, in the order asked for; None where a group has left the queue."""
 
     @abstractmethod
     async def put_state(self, name: str, value: bytes) -> None:

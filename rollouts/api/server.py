@@ -29,8 +29,8 @@ async def running_server(config: ServerConfig) -> AsyncIterator[str]:
     """
     token = config.token()
     service = Service(config.make_store(), config.limits)
-    await service.open()
     try:
+        await service.open()
         app = make_app(service, config, token)
         runner = web.AppRunner(app, shutdown_timeout=DRAIN_S, access_log=None)
         await runner.setup()

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from rollouts.api.batching import choose
 from rollouts.api.group_queue import GroupQueue, Lease, QueueLimits
-from rollouts.api.group_store import GroupStore, QueuedGroup
+from rollouts.api.group_store import GroupStore, QueuedGroup, StoreUnavailable
 from rollouts.api.policy import PolicyBoard
 from rollouts.api.registry import Environment, Registry
+from trajectories.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ class Service:
         self.policy = PolicyBoard(store)
         self.batch_groups = 0
         """Size of the batches the trainer asks for, in groups; 0 until it asked."""
+        self.batch_rollouts = 0
+        """Likewise on the legacy wire, in rollouts."""
         self.draining = False
 
     async def open(self) -> None:
@@ -42,13 +45,16 @@ class Service:
             ConfigError: The store can't be used.
         """
         await self.store.open()
-        await self.queue.open()
-        await self.registry.open()
-        await self.policy.open()
-        await self.queue.drop_stale(self.policy.version)
+        try:
+            await self.queue.open()
+            await self.registry.open()
+            await self.policy.open()
+            await self.queue.drop_stale(self.policy.version)
+        except StoreUnavailable as error:
+            raise ConfigError(f"store: {error}") from error
 
     async def close(self) -> None:
-        """Close the store."""
+        """Close the store; idempotent."""
         await self.store.close()
 
     def drain(self) -> None:
@@ -76,6 +82,7 @@ class Service:
         Two batches are kept ready where that is more than the target: with one, the trainer would wait for
         the slowest environment at every step.
         """
-        wanted = max(self.limits.target_groups, 2 * self.batch_groups)
+        legacy_batch = math.ceil(self.batch_rollouts / environment.group_size)
+        wanted = max(self.limits.target_groups, 2 * self.batch_groups, 2 * legacy_batch)
         own = sum(group.env_id == environment.env_id for group in self.queue.waiting)
         return max(math.ceil(wanted * self.registry.share(environment)) - own, 0)

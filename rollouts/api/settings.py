@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from rollouts.api.group_queue import QueueLimits
 from rollouts.api.group_store import GroupStore
+from rollouts.api.redis_store import RedisStore, without_password
 from rollouts.api.service import ServiceLimits
 from rollouts.api.sqlite_store import SqliteStore
 from trajectories.errors import ConfigError
@@ -46,6 +47,15 @@ class ServerConfig(BaseModel):
             QueueLimits(self.max_groups, self.max_staleness), self.target_groups, self.heartbeat_timeout_s
         )
 
+    @property
+    def shown_store(self) -> str:
+        """The store as it may be shown, here and in a run's folder."""
+        return without_password(self.store)
+
+    @field_serializer("store")
+    def _serialized_store(self, store: str) -> str:
+        return without_password(store)
+
     def token(self) -> str | None:
         """Read the token.
 
@@ -65,8 +75,6 @@ class ServerConfig(BaseModel):
             ConfigError: It needs a package that is missing.
         """
         if self.store.startswith(("redis://", "rediss://", "unix://")):
-            from rollouts.api.redis_store import RedisStore
-
             return RedisStore(self.store)
         return SqliteStore(Path(self.store))
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rollouts.api.group_commit import GroupCommit
-from rollouts.api.group_store import GroupStore, NewGroup, Outcome, QueuedGroup
+from rollouts.api.group_store import GroupStore, NewGroup, Outcome, QueuedGroup, StoreUnavailable
 from trajectories.errors import ConfigError
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class SqliteStore(GroupStore):
     """A store in one file."""
 
     def __init__(self, path: Path):
-        self.path = path
+        self.path = path.resolve()  # the lock's name must not depend on links
         self._lock: int | None = None
         self._writer = GroupCommit(self._connect)
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="group-reader")
@@ -91,7 +91,9 @@ class SqliteStore(GroupStore):
                 row,
             ).fetchone()
             if inserted is None:
-                return None
+                query = "SELECT seq FROM groups WHERE key = ? AND outcome IS NULL"
+                known = db.execute(query, (group.key,)).fetchone()
+                return known[0] if known else None
             db.execute("INSERT INTO bodies VALUES (?, ?)", (inserted[0], group.body))
             return inserted[0]
 
@@ -104,10 +106,11 @@ class SqliteStore(GroupStore):
             [(lease_id, expires_at, seq) for seq in seqs],
         )
 
-    async def move_expiry(self, seqs: Sequence[int], expires_at: float) -> None:
+    async def move_expiry(self, lease_id: str, seqs: Sequence[int], expires_at: float) -> None:
         """Update the index rows."""
         await self._update(
-            "UPDATE groups SET expires_at = ? WHERE seq = ?", [(expires_at, seq) for seq in seqs]
+            "UPDATE groups SET expires_at = ? WHERE seq = ? AND lease_id = ?",
+            [(expires_at, seq, lease_id) for seq in seqs],
         )
 
     async def finish(self, seqs: Sequence[int], outcome: Outcome) -> None:
@@ -124,12 +127,13 @@ class SqliteStore(GroupStore):
         query = "SELECT count(*) FROM groups WHERE lease_id = ? AND outcome = 'acked'"
         return (await self._read(lambda db: db.execute(query, (lease_id,)).fetchone()))[0]
 
-    async def bodies(self, seqs: Sequence[int]) -> list[bytes]:
+    async def bodies(self, seqs: Sequence[int]) -> list[bytes | None]:
         """Read the bodies."""
 
-        def read(db: sqlite3.Connection) -> list[bytes]:
+        def read(db: sqlite3.Connection) -> list[bytes | None]:
             query = "SELECT body FROM bodies WHERE seq = ?"
-            return [db.execute(query, (seq,)).fetchone()[0] for seq in seqs]
+            rows = [db.execute(query, (seq,)).fetchone() for seq in seqs]
+            return [row[0] if row else None for row in rows]
 
         return await self._read(read)
 
@@ -188,9 +192,15 @@ class SqliteStore(GroupStore):
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Commit; a caller that is cancelled meanwhile does not undo it."""
-        return await asyncio.shield(asyncio.wrap_future(self._writer.submit(work)))
+        try:
+            return await asyncio.shield(asyncio.wrap_future(self._writer.submit(work)))
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self.path}: {error}") from error
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._reading
         assert connection is not None
-        return await asyncio.get_running_loop().run_in_executor(self._reader, work, connection)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, work, connection)
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"{self.path}: {error}") from error

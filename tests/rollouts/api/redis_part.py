@@ -11,11 +11,11 @@ from tests.real_parts import unavailable
 
 
 @asynccontextmanager
-async def redis_server(folder: Path, *flags: str) -> AsyncIterator[int]:
-    """Run a server that syncs every write, unless the flags say otherwise; gives its port."""
+async def redis_server(folder: Path, *flags: str, port: int | None = None) -> AsyncIterator[int]:
+    """Run a server that syncs every write, unless the flags say otherwise, and kill it; gives its port."""
     if shutil.which("redis-server") is None:
         unavailable("there is no redis-server; run: .ci/redis")
-    port = free_port()
+    port = port or free_port()
     durable = ["--appendonly", "yes", "--appendfsync", "always"]
     process = await asyncio.create_subprocess_exec(
         *("redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)),

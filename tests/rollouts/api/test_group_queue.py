@@ -89,6 +89,29 @@ async def test_acknowledging_again_says_the_same(queue):
     assert queue.counts.acked == 1
 
 
+async def test_acknowledging_again_before_the_first_time_is_on_the_disk_says_the_same(tmp_path, clock):
+    written = asyncio.Event()
+
+    class Slow(SqliteStore):
+        async def finish(self, seqs, outcome):
+            await written.wait()
+            await super().finish(seqs, outcome)
+
+    store = Slow(tmp_path / "slow.db")
+    await store.open()
+    queue = GroupQueue(store, QueueLimits(5, None), clock)
+    await fill(queue, "a")
+    await taken(queue, "1")
+    acks = [asyncio.ensure_future(queue.ack("1")) for _ in range(2)]
+    await asyncio.wait(acks, timeout=0.1)
+    clock.now += 100  # the lease's end is no end while it is acknowledged
+    assert await taken(queue, "2") is None
+    written.set()
+    assert await asyncio.gather(*acks) == [1, 1]
+    assert queue.counts.acked == 1
+    await store.close()
+
+
 async def test_a_lease_can_be_extended_and_released(queue, clock):
     await fill(queue, "a")
     await taken(queue, "1", lease_s=10)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from rollouts.api.redis_store import RedisStore
+from rollouts.api.settings import ServerConfig
 from rollouts.api.sqlite_store import SqliteStore
 from tests.rollouts.api.groups import new_group
 from tests.rollouts.api.redis_part import redis_server
@@ -75,7 +76,8 @@ async def test_bodies_are_given_byte_for_byte_in_the_order_asked_for(store):
 
 async def test_a_key_is_taken_once_even_after_its_group_is_gone(parts, store):
     seq = await store.append(new_group("same"))
-    assert await store.append(new_group("same")) is None
+    assert await store.append(new_group("same")) == seq
+    assert len(await store.load()) == 1
     await store.finish([seq], "acked")
     again = await reopened(parts, store)
     assert await again.append(new_group("same")) is None
@@ -85,7 +87,7 @@ async def test_a_key_is_taken_once_even_after_its_group_is_gone(parts, store):
 
 async def test_of_equal_keys_pushed_at_once_one_is_kept(store):
     seqs = await asyncio.gather(*(store.append(new_group("same")) for _ in range(20)))
-    assert sum(seq is not None for seq in seqs) == 1
+    assert len(set(seqs)) == len(await store.load()) == 1
 
 
 async def test_many_at_once_all_get_a_number_of_their_own(parts, store):
@@ -100,7 +102,8 @@ async def test_leases_and_their_deliveries_outlive_the_server(parts, store):
     first, second = [await store.append(new_group(f"g{n}")) for n in range(2)]
     await store.record_lease([first], "a", 100.0)
     await store.record_lease([first], "b", 200.0)
-    await store.move_expiry([first], 300.5)
+    await store.move_expiry("b", [first], 300.5)
+    await store.move_expiry("a", [first], 0.0)
     again = await reopened(parts, store)
     leased, waiting = await again.load()
     assert (leased.seq, leased.deliveries, leased.lease_id, leased.expires_at) == (first, 2, "b", 300.5)
@@ -145,12 +148,35 @@ async def test_closing_commits_what_was_asked_for(parts, store):
     await again.close()
 
 
-async def test_a_redis_that_does_not_sync_every_write_is_refused(tmp_path):
-    async with redis_server(tmp_path, "--appendfsync", "everysec") as port:
-        with pytest.raises(ConfigError, match="appendfsync always"):
+async def test_a_body_that_is_gone_is_none(store):
+    seqs = [await store.append(new_group(f"g{n}", body=b"%d" % n)) for n in range(3)]
+    await store.finish([seqs[1]], "acked")
+    assert await store.bodies(seqs) == [b"0", None, b"2"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "fix"),
+    [
+        (["--appendfsync", "everysec"], "appendfsync always"),
+        (["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"], "noeviction"),
+        (["--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"], "noeviction"),
+    ],
+    ids=["late syncs", "eviction", "eviction of keys that expire"],
+)
+async def test_a_redis_that_may_forget_is_refused(tmp_path, flags, fix):
+    async with redis_server(tmp_path, *flags) as port:
+        with pytest.raises(ConfigError, match=fix):
             await RedisParts(port).store().open()
 
 
 async def test_a_redis_that_is_not_there_is_a_clear_error():
-    with pytest.raises(ConfigError, match="cannot use"):
-        await RedisStore("redis://127.0.0.1:1/0").open()
+    with pytest.raises(ConfigError, match="cannot use") as error:
+        await RedisStore("redis://user:secret@127.0.0.1:1/0").open()
+    assert "secret" not in str(error.value)
+
+
+def test_the_password_of_a_redis_is_used_but_not_shown_or_saved():
+    config = ServerConfig(store="redis://user:secret@127.0.0.1:1/0")
+    assert "secret" in config.store
+    assert config.shown_store == "redis://127.0.0.1:1/0"
+    assert "secret" not in config.model_dump_json()
