@@ -35,10 +35,12 @@ class EvaluationSchedule:
         self._running: asyncio.Task[None] | None = None
 
     def policy_is(self, version: int) -> None:
-        """Start an evaluation if one is due."""
+        """Start an evaluation if one is due; raises what the one before it raised."""
+        if self._running is not None:
+            if not self._running.done():
+                return
+            self._running.result()
         if self._last is not None and version < self._last + self._every:
-            return
-        if self._running is not None and not self._running.done():
             return
         self._last = version
         self._running = asyncio.create_task(self._evaluate(version))

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import aiohttp
@@ -31,7 +32,7 @@ from rollouts.api.wire import (
     Registration,
     Status,
 )
-from trajectories.errors import LachesisError
+from trajectories.errors import ConfigError, LachesisError
 
 T = TypeVar("T")
 
@@ -239,10 +240,11 @@ class RolloutClient:
             if status is not None and status not in RETRIED:
                 kind = LeaseEnded if status == 410 else ApiError
                 raise kind(f"{method} {self.url}{path}: {status}: {_detail(answer)}", status)
+            problem = f"{method} {self.url}{path}: {status or 'no answer'}: {_detail(answer)}"
             if asyncio.get_running_loop().time() >= gives_up_at:
-                raise ApiError(
-                    f"{method} {self.url}{path}: {status or 'no answer'}: {_detail(answer)}", status
-                )
+                raise ApiError(problem, status)
+            if attempt == 1 and status != HTTPStatus.TOO_MANY_REQUESTS:
+                logger.warning("%s; trying again until it is answered", problem)
             await asyncio.sleep(backoff_s(attempt, LONGEST_PAUSE_S))
             attempt += 1
 
@@ -254,8 +256,10 @@ class RolloutClient:
         try:
             async with self._http.request(method, self.url + path, data=data, headers=headers) as response:
                 return response.status, await response.read()
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+            raise ConfigError(f"rollout API: {self.url} is not an HTTP address") from error
         except (aiohttp.ClientError, TimeoutError) as error:
-            return None, str(error).encode()
+            return None, (str(error) or type(error).__name__).encode()
 
 
 def _detail(answer: bytes) -> str:

@@ -25,13 +25,13 @@ async def client_of(config: ServerConfig, *, give_up_after_s: float = 20.0) -> A
 
 
 async def run(*command: str, **variables: str) -> tuple[int, str]:
-    """Run a command to its end; gives exit code and output."""
+    """Run a command to its end; gives exit code and output, with what it logged where it failed."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env={**os.environ, **variables},
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
     )
-    out, _ = await process.communicate()
+    out, logged = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, out.decode()
+    return process.returncode, (out + logged if process.returncode else out).decode()
