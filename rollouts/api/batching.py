@@ -50,7 +50,7 @@ def _oldest_up_to(groups: Sequence[QueuedGroup], share: int, size_of: SizeOf) ->
 
 def _exactly(groups: Sequence[QueuedGroup], target: int, size_of: SizeOf) -> list[QueuedGroup] | None:
     """Choose from the shortest beginning of ``groups`` that has a subset of exactly ``target``."""
-    if target < 0:
+    if not 0 <= target <= sum(map(size_of, groups)):
         return None
     within = (1 << target + 1) - 1
     sums = 1  # bit n is set where some subset of the groups seen so far has size n

@@ -27,6 +27,7 @@ from rollouts.api.group_store import NewGroup, QueuedGroup
 from rollouts.api.legacy_wire import ScoredData, check_scored_data, to_legacy
 from rollouts.api.native_routes import json_answer, known_environment, push_to
 from rollouts.api.service import Service
+from rollouts.api.wire import Count, Name, Share, Size, Weight
 
 STATE = "legacy_trainer"
 LEASE_S = 60.0
@@ -43,7 +44,7 @@ class TrainerRegistration(msgspec.Struct):
 
     wandb_group: str
     wandb_project: str
-    batch_size: int
+    batch_size: Size
     max_token_len: int
     checkpoint_dir: str
     save_checkpoint_interval: int
@@ -54,11 +55,11 @@ class TrainerRegistration(msgspec.Struct):
 class EnvRegistration(msgspec.Struct):
     """Body of `/register-env`."""
 
-    max_token_length: int
-    desired_name: str
-    weight: float
-    group_size: int
-    min_batch_allocation: float | None = None
+    max_token_length: Count
+    desired_name: Name
+    weight: Weight
+    group_size: Size
+    min_batch_allocation: Share | None = None
 
 
 class EnvId(msgspec.Struct):
@@ -171,7 +172,7 @@ class LegacyRoutes:
         if trainer is None:
             message = "Trainer not registered. Call /register first."
             return json_answer({"status": "error", "message": message, "batch": []})
-        size = trainer.registration.batch_size
+        size = self._service.batch_rollouts = trainer.registration.batch_size
 
         def take(waiting: Sequence[QueuedGroup]) -> list[QueuedGroup] | None:
             return choose(waiting, size, lambda group: group.rollouts, self._service.registry.minimums())

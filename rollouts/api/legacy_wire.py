@@ -144,7 +144,10 @@ def _row(data: ScoredData, index: int) -> TokenRow:
     logprobs: list[float | None] = [None] * count
     if data.inference_logprobs is not None:
         given = data.inference_logprobs[index]
-        logprobs = [value if trained else None for value, trained in zip(given, mask, strict=True)]
+        logprobs = [
+            value if trained and value != NOT_SAMPLED else None
+            for value, trained in zip(given, mask, strict=True)
+        ]
     return TokenRow("start", data.tokens[index], mask, logprobs, [0] * count)
 
 

@@ -10,7 +10,7 @@ from rollouts.api.group_queue import GroupQueue, Lease, QueueFull
 from rollouts.api.group_store import NewGroup
 from rollouts.api.legacy_wire import to_native
 from rollouts.api.registry import Environment
-from rollouts.api.scored_group import ScoredGroup, check_group
+from rollouts.api.scored_group import BadGroup, ScoredGroup, check_group
 from rollouts.api.service import Service
 from rollouts.api.wire import (
     BatchMessage,
@@ -93,9 +93,7 @@ class NativeRoutes:
     async def push(self, request: web.Request) -> web.Response:
         """Queue a group."""
         environment = known_environment(self._service, request.query.get("env_id", ""))
-        body = await request.read()
-        in_json = request.content_type == "application/json"
-        group = (_groups_in_json if in_json else _groups_in_msgpack).decode(body)
+        group, body = _decoded(await request.read(), request.content_type)
         check_group(group)
         version = self._service.policy.version if group.policy_version is None else group.policy_version
         accepted = await push_to(
@@ -106,7 +104,7 @@ class NativeRoutes:
                 form="native",
                 rollouts=len(group.rollouts),
                 policy_version=version,
-                body=msgspec.msgpack.encode(group) if in_json else body,
+                body=body,
             ),
         )
         return json_answer(Pushed(accepted))
@@ -115,6 +113,8 @@ class NativeRoutes:
         """Hand out a batch as soon as there is one, within the time the trainer waits."""
         wanted = await _read(request, BatchRequest)
         service = self._service
+        if wanted.groups > (most := service.limits.queue.max_groups):
+            raise web.HTTPUnprocessableEntity(text=f"groups: the queue never holds more than {most}")
         ends = asyncio.get_running_loop().time() + wanted.wait_s
         while not service.draining:
             if request.transport is None or request.transport.is_closing():
@@ -196,6 +196,17 @@ def known_environment(service: Service, env_id: str | int) -> Environment:
         raise web.HTTPNotFound(text=f"env_id: no environment {env_id!r} is registered; register first")
     service.registry.seen(environment)
     return environment
+
+
+def _decoded(body: bytes, content_type: str) -> tuple[ScoredGroup, bytes]:
+    """Return a pushed group, and its body as MessagePack."""
+    if content_type != "application/json":
+        return _groups_in_msgpack.decode(body), body
+    group = _groups_in_json.decode(body)
+    try:
+        return group, msgspec.msgpack.encode(group)
+    except OverflowError as error:
+        raise BadGroup("an integer has more than 64 bits") from error
 
 
 async def push_to(queue: GroupQueue, group: NewGroup) -> bool:

@@ -115,9 +115,13 @@ class Registry:
         return {e.env_id: e.min_allocation for e in self.alive() if e.min_allocation}
 
     def share(self, environment: Environment) -> float:
-        """Return the part of the queue's room this environment may fill, from 0 to 1."""
+        """Return the part of the queue's room this environment may fill, from 0 to 1.
+
+        By its weight, but never less than its minimum: batches wait for that.
+        """
         total = sum(e.weight for e in self.alive())
-        return environment.weight / total if total else 1.0
+        by_weight = environment.weight / total if total else 1.0
+        return max(by_weight, environment.min_allocation or 0.0)
 
     async def _save(self) -> None:
         await self._store.put_state(STATE, msgspec.json.encode(self._environments))

@@ -6,13 +6,18 @@ trajectory ids. Rewards are raw: advantages are computed at the trainer's edge.
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from trajectories.rows import TokenRow
 from trajectories.trajectory import Group, StopReason, Trajectory
 
 MAX_KEY_CHARS = 512
+MAX_VERSION_CHARS = 200
 MAX_TOKEN_ID = 2**31 - 1
+MAX_LOGPROB = 0.01
+"""A little over 0, for engines that compute in few bits; far below Atropos' 1.0, which stands for none."""
 
 
 class BadGroup(ValueError):
@@ -44,7 +49,7 @@ class ScoredGroup:
     size: int
     """Rollouts that were asked for; those the world failed are missing from ``rollouts``."""
     rollouts: list[ScoredRollout]
-    policy_version: int | None = None
+    policy_version: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     """Oldest policy version that sampled any of its tokens; None: the one at the time of the push."""
     extras: dict[str, Any] = field(default_factory=dict[str, Any])
     """What the legacy wire carries beyond this form (advantages, overrides, images), as it came."""
@@ -123,8 +128,11 @@ def _check_row(row: TokenRow, path: str) -> None:
         raise BadGroup(f"{path}.loss_mask: trains no token")
     if row.loss_mask[0]:
         raise BadGroup(f"{path}.loss_mask: trains the first token, before which nothing stands")
-    if not all(map(math.isfinite, (value for value in row.logprobs if value is not None))):
-        raise BadGroup(f"{path}.logprobs: must be finite, or null where not known")
+    known = [value for value in row.logprobs if value is not None]
+    if known and not (math.isfinite(sum(known)) and max(known) <= MAX_LOGPROB):
+        raise BadGroup(f"{path}.logprobs: must be finite and at most 0, or null where not known")
+    if any(len(span.version) > MAX_VERSION_CHARS for span in row.policy_versions):
+        raise BadGroup(f"{path}.policy_versions: a version has more than {MAX_VERSION_CHARS} characters")
     if any(not 0 <= span.start <= span.end <= length for span in row.policy_versions):
         raise BadGroup(f"{path}.policy_versions: a span lies outside the row's {length} tokens")
 

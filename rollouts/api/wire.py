@@ -18,18 +18,22 @@ from typing import Annotated
 import msgspec
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+Weight = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Registration(msgspec.Struct, forbid_unknown_fields=True):
     """An environment that wants to push."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-    instance: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    weight: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 1.0
-    min_allocation: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    group_size: Annotated[int, msgspec.Meta(ge=1)] = 1
-    max_token_length: int = 0
+    name: Name
+    instance: Name | None = None
+    weight: Weight = 1.0
+    min_allocation: Share | None = None
+    group_size: Size = 1
+    max_token_length: Count = 0
 
 
 class Registered(msgspec.Struct):
@@ -68,7 +72,7 @@ class Pushed(msgspec.Struct):
 class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
     """What a trainer wants."""
 
-    lease_id: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    lease_id: Name
     """Chosen by the trainer; asking again with the same id gives the same batch."""
     groups: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
     lease_s: Seconds = 600.0

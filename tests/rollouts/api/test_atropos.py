@@ -1,6 +1,7 @@
 """Atropos 0.4 against our server, and our environments against Atropos' own; the real package each time."""
 
 import asyncio
+import json
 import os
 import sys
 from contextlib import asynccontextmanager
@@ -152,7 +153,7 @@ async def test_groups_cross_from_either_wire_to_the_other(tmp_path):
             "tokens": [[5, 6, 7], [5, 6, 8]],
             "masks": [[-100, 6, 7], [5, -100, 8]],  # the first token can't be trained on
             "scores": [1, 0],
-            "inference_logprobs": [[1.0, -0.5, -0.25], [-0.5, 1.0, -0.125]],
+            "inference_logprobs": [[1.0, -0.5, 1.0], [-0.5, 1.0, -0.125]],
             "group_overrides": {"group_size": 2},
         }
         async with http.post("/scored_data", json=legacy):
@@ -165,7 +166,7 @@ async def test_groups_cross_from_either_wire_to_the_other(tmp_path):
     rows = [rollout.rows[0] for rollout in leased.group.rollouts]
     assert [rollout.reward for rollout in leased.group.rollouts] == [1.0, 0.0]
     assert [row.loss_mask for row in rows] == [[0, 1, 1], [0, 0, 1]]
-    assert [row.logprobs for row in rows] == [[None, -0.5, -0.25], [None, None, -0.125]]
+    assert [row.logprobs for row in rows] == [[None, -0.5, None], [None, None, -0.125]]
     assert leased.group.extras == {"group_overrides": {"group_size": 2}}
     assert leased.group.policy_version == 1, "the legacy trainer's first step"
 
@@ -195,6 +196,47 @@ async def test_a_bad_push_is_refused_by_name_and_takes_its_neighbours_with_it(
         ) as response:
             assert response.status == 400
         assert (await client.status()).waiting == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"group_size": 0},
+        {"weight": -1},
+        {"weight": 1e308},
+        {"min_batch_allocation": -1},
+        {"max_token_length": -1},
+        {"max_token_length": 10**400},
+    ],
+    ids=lambda changes: str(changes)[:30],
+)
+async def test_a_registration_that_would_break_the_shares_of_others_is_refused(tmp_path, changes):
+    wanted = {"max_token_length": 512, "desired_name": "e", "weight": 1.0, "group_size": 4}
+    async with client_of(config_in(tmp_path)) as client, trainer(client.url) as http:
+        async with http.get("/batch"):
+            pass
+        async with http.post("/register-env", json=wanted) as response:
+            env_id = (await response.json())["env_id"]
+        wrong = json.dumps({**wanted, **changes})
+        async with (
+            aiohttp.ClientSession(client.url) as other,
+            other.post("/register-env", data=wrong) as response,
+        ):
+            assert response.status == 422
+        async with http.get("/status-env", json={"env_id": env_id}) as response:
+            assert (await response.json())["env_weight"] == 1.0
+
+
+async def test_environments_make_enough_for_a_large_batch_of_a_legacy_trainer(tmp_path):
+    large = {**TRAINER, "batch_size": 64}
+    async with client_of(config_in(tmp_path, target_groups=4)) as client:
+        env_id = (await client.register("test", group_size=2)).env_id
+        async with aiohttp.ClientSession(client.url, raise_for_status=True) as http:
+            async with http.post("/register", json=large), http.get("/batch"):
+                pass
+            for n in range((await client.heartbeat(env_id, 0)).room):
+                await client.push(env_id, group_of(f"g{n}"))
+            assert len(await next_batch(http)) == 32
 
 
 async def test_resetting_needs_the_operators_leave(tmp_path):

@@ -152,6 +152,25 @@ async def test_a_minimum_of_a_living_environment_is_kept(client):
     assert keys == ["large0", "large1", "large2", "small"]
 
 
+async def test_a_minimum_that_is_larger_than_the_weight_can_be_made(tmp_path):
+    async with client_of(config_in(tmp_path, target_groups=4)) as client:
+        small = (await client.register("small", weight=0.01, min_allocation=0.5)).env_id
+        large = (await client.register("large", weight=1)).env_id
+        assert await client.lease(8, wait_s=0) is None
+        for env_id in (large, small):
+            for n in range((await client.heartbeat(env_id, 0)).room):
+                await client.push(env_id, group_of(f"{env_id}/{n}"))
+        batch = await client.lease(8, wait_s=0)
+        assert batch is not None
+        assert sum(leased.group.key.startswith(f"{small}/") for leased in batch.groups) == 4
+
+
+async def test_a_batch_that_the_queue_can_never_hold_is_refused(tmp_path):
+    async with client_of(config_in(tmp_path, max_groups=4)) as client:
+        with pytest.raises(ApiError, match="never holds more than 4"):
+            await client.lease(5, wait_s=0)
+
+
 async def test_registering_again_keeps_the_id(client):
     first = await client.register("a", instance="run-1")
     assert await client.register("a", instance="run-1") == first
@@ -196,6 +215,8 @@ ROWS = {
     "only 0 and 1": {"loss_mask": [0, 0, 2, 1]},
     "policy_versions": {"policy_versions": [{"version": "1", "start": 0, "end": 9}]},
     "int": {"token_ids": [1, 2, 3.5, 4]},
+    "at most 0": {"logprobs": [None, None, -0.5, 1.0]},
+    "a version has more": {"policy_versions": [{"version": "9" * 5000, "start": 0, "end": 4}]},
 }
 
 
@@ -232,6 +253,48 @@ async def test_nan_in_json_is_refused(client, env_id):
         client, f"/v1/groups?env_id={env_id}", body, **{"Content-Type": "application/json"}
     )
     assert status == 400
+    assert (await client.status()).waiting == 0
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63, 2**64, 10**30, -1])
+@pytest.mark.parametrize("encoding", [msgspec.json, msgspec.msgpack], ids=["json", "msgpack"])
+async def test_a_version_out_of_bounds_is_refused(client, env_id, encoding, number):
+    body = msgspec.to_builtins(group_of("g")) | {"policy_version": number}
+    try:
+        encoded = encoding.encode(body)
+    except OverflowError:
+        encoded = json.dumps(body).encode()
+    in_json = {"Content-Type": "application/json"} if encoded[:1] == b"{" else {}
+    status, detail = await post(client, f"/v1/groups?env_id={env_id}", encoded, **in_json)
+    assert status == 422 and "policy_version" in detail
+    with pytest.raises(ApiError, match=r"version|encode"):
+        await client.publish(number)
+    assert await client.push(env_id, group_of("g")), "what was refused changed nothing"
+
+
+async def test_integers_that_messagepack_can_not_hold_are_refused(client, env_id):
+    body = msgspec.to_builtins(group_of("g")) | {"size": 2**70}
+    path, in_json = f"/v1/groups?env_id={env_id}", {"Content-Type": "application/json"}
+    assert await post(client, path, json.dumps(body).encode(), **in_json) == (
+        422,
+        '{"detail":"an integer has more than 64 bits"}',
+    )
+
+
+DEEP = 100_000
+NESTED = {
+    "/v1/groups?env_id=0": b"\x81\xa6extras\x81\xa1a" + b"\x91" * DEEP + b"\xc0",
+    "/scored_data": b'{"tokens":[[1]],"masks":[[1]],"scores":[1],"images":'
+    + b"[" * DEEP
+    + b"]" * DEEP
+    + b"}",
+}
+
+
+@pytest.mark.parametrize(("path", "body"), NESTED.items(), ids=NESTED.keys())
+async def test_a_body_nested_too_deep_is_refused(client, env_id, path, body):
+    status, detail = await post(client, path, body)
+    assert status == 400 and "recursion" in detail
     assert (await client.status()).waiting == 0
 
 
@@ -296,6 +359,20 @@ async def test_without_a_token_another_host_name_is_refused(client):
         response = await http.get(client.url + "/v1/status", headers={"Host": "evil.example"})
         assert response.status == 403
         assert "Host" in (await response.json())["detail"]
+
+
+async def test_without_a_token_what_a_web_page_sends_is_refused(client, env_id):
+    await client.push(env_id, group_of("g"))
+    page = {"Content-Type": "text/plain", "Origin": "https://evil.example"}
+    status, detail = await post(client, "/v1/batches", b'{"lease_id":"evil","groups":1}', **page)
+    assert status == 403 and "Origin" in detail
+    assert (await client.status()).leased == 0
+
+
+async def test_an_address_that_is_none_is_a_clear_error():
+    async with RolloutClient("localhost:8000", give_up_after_s=1) as client:
+        with pytest.raises(ConfigError, match="localhost:8000 is not an HTTP address"):
+            await client.status()
 
 
 async def test_a_port_that_is_taken_is_a_clear_error(tmp_path):
