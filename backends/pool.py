@@ -285,7 +285,8 @@ class Pool(ToolBackend):
             try:
                 await work
             except SandboxError as error:  # the next acquire meets it again, and raises it to its caller
-                log.warning("no warm sandbox could be made: %s", error)
+                if not self._stopped:
+                    log.warning("no warm sandbox could be made: %s", error)
 
         task = asyncio.create_task(run())
         self._chores.add(task)

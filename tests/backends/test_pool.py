@@ -168,6 +168,18 @@ async def test_stopping_while_sandboxes_are_made_ends_them_all():
     assert not pool._leased or all(slot._expired for slot in pool._leased)
 
 
+async def test_a_warm_sandbox_that_a_stop_leaves_unmade_is_no_news(caplog):
+    maker = Maker()
+    pool = pool_of(maker, warm=2)
+    await pool.start()
+    maker.gate.clear()
+    await until(lambda: maker.making)
+    maker.failure = SandboxUnavailable("the engine is gone")
+    maker.gate.set()
+    await pool.stop()
+    assert caplog.records == []
+
+
 async def test_a_backend_that_was_not_started_says_so():
     with pytest.raises(RuntimeError, match="was not started"):
         await pool_of(Maker()).acquire("a")
