@@ -10,6 +10,9 @@ import pytest
 from grpclib import Status
 
 from backends import create_backend
+from backends.modal import ModalMaker
+from backends.modal_account import ModalLimits
+from backends.resources import USUAL
 from tests.backends.host_processes import new_mark, sleeping, until
 from tests.backends.modal_server import modal_server
 from tests.backends.network import network_to
@@ -168,14 +171,15 @@ async def test_a_create_that_answers_too_late_is_terminated(server):
 
 
 async def test_sandboxes_that_were_given_up_count_toward_the_cap_while_modal_starts_them(server):
-    async with modal(max_creating=2, start_budget_s=1) as backend:
-        await backend.release(await backend.acquire("first"))
-        server.start_s = 3.0
-        endings = await asyncio.gather(
-            *(acquired(backend, str(number)) for number in range(8)), return_exceptions=True
-        )
-        assert [type(ending) for ending in endings] == [SandboxUnavailable] * 8
-        assert server.most_starting == 2
+    server.start_s = 3.0
+    maker = ModalMaker(ModalLimits(max_creating=2, start_budget_s=0.5))
+    await maker.check()
+    for _ in range(3):
+        both = [maker.make(None, USUAL) for _ in range(2)]
+        endings = await asyncio.gather(*both, return_exceptions=True)
+        assert [type(ending) for ending in endings] == [SandboxUnavailable] * 2
+    assert server.most_starting == 2
+    await maker.close()
     assert server.running() == []
 
 
@@ -214,6 +218,9 @@ async def test_a_termination_that_is_not_confirmed_is_tried_again(server, monkey
 HARNESS = """
 import asyncio, sys
 from backends import create_backend
+from backends.modal import ModalMaker
+from backends.modal_account import ModalLimits
+from backends.resources import USUAL
 
 async def main():
     sleep = f"sleep {sys.argv[2]}"
