@@ -185,15 +185,23 @@ async def endless_output_is_ended_with_bounded_memory(slot: Slot) -> None:
     )
 
 
+def _without_a_core_s() -> float:
+    """Return how long this thread was ready to run and others had the cores, where Linux tells, else 0."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
+
+
 async def _lags(work: Awaitable[object]) -> list[float]:
-    """Return by how much turns of the loop came late while ``work`` ran, the longest last."""
+    """Return by how much turns of the loop came late while ``work`` ran, not for lack of a core; sorted."""
     loop, lags = asyncio.get_running_loop(), list[float]()
 
     async def watch() -> None:
         while True:
-            before = loop.time()
+            before = loop.time() - _without_a_core_s()
             await asyncio.sleep(0.01)
-            lags.append(loop.time() - before - 0.01)
+            lags.append(loop.time() - _without_a_core_s() - before - 0.01)
 
     watcher = asyncio.create_task(watch())
     await work
