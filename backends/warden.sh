@@ -6,7 +6,6 @@
 # harness is gone: the shell exits, and the kernel kills everything else in the process namespace.
 
 exec 3>&1 1>/dev/null 2>/dev/null
-exec 9<> <(:) # nothing ever arrives here: `read -t` on it sleeps without a process, and the fork starts reaping
 
 pause() { read -r -t 0.003 -u 9; }
 
@@ -120,7 +119,8 @@ end_all() {
 
 ulimit -c 0
 for limit in "$@"; do ulimit ${limit/=/ }; done
-say - up
+say - up # the harness prepares its next request while we go on
+exec 9<> <(:) # nothing ever arrives here: `read -t` on it sleeps without a process, and the fork starts reaping
 # The pipes of the side channel and of the first shells are made by one program instead of one for each.
 mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} && unused=' side control main ' || unused=
 read -r pid_max </proc/sys/kernel/pid_max
