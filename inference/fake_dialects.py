@@ -120,7 +120,8 @@ def _write_sglang(asked: Asked, answered: Answered) -> Any:
         "input_token_logprobs": _triples(answered.scores or [], asked.prompt_ids),
         "weight_version": answered.version,
     }
-    return {"text": "", "output_ids": answered.ids, "meta_info": meta}
+    answer = {"text": "", "output_ids": answered.ids, "meta_info": meta}
+    return [answer] * answered.choices if answered.choices > 1 else answer
 
 
 def _triples(logprobs: Sequence[float | None], ids: list[int]) -> list[Any]:

@@ -33,6 +33,7 @@ class Fault(StrEnum):
     IMPOSSIBLE_ID = "impossible_id"
     TOO_MANY_IDS = "too_many_ids"
     NO_CHOICE = "no_choice"
+    TWO_CHOICES = "two_choices"
     ABORTED = "aborted"
     NOT_JSON = "not_json"
     TOO_DEEP = "too_deep"
@@ -190,6 +191,8 @@ def spoiled(answered: Answered, fault: Fault | None) -> Answered:
             return replace(answered, ids=ids * 1000, logprobs=logprobs * 1000)
         case Fault.NO_CHOICE:
             return replace(answered, choices=0)
+        case Fault.TWO_CHOICES:
+            return replace(answered, choices=2)
         case Fault.ABORTED:
             return replace(answered, finish_reason="abort")
         case _:

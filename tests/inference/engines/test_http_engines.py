@@ -165,6 +165,7 @@ async def test_a_server_that_cannot_score_says_so():
         (Fault.IMPOSSIBLE_ID, "outside the vocabulary|not of the ids it names"),
         (Fault.TOO_MANY_IDS, "max_tokens is 6"),
         (Fault.NO_CHOICE, "0 choices|no logprobs"),
+        (Fault.TWO_CHOICES, "2 choices"),
         (Fault.ABORTED, "finish_reason 'abort'"),
         (Fault.NOT_JSON, "not an answer of"),
         (Fault.TOO_DEEP, "not an answer of"),
