@@ -25,13 +25,16 @@ MAX_DELTA = 1e-3
 a CPU, 4.9e-5). Lower precision needs more: audit a fresh run to learn how much."""
 
 
-async def run(path: Path, engine_name: str, tokenizer: str | None, max_delta: float) -> AuditReport:
+async def run(
+    path: Path, engine_name: str, tokenizer: str | None, max_delta: float, *, model: str | None = None
+) -> AuditReport:
     """Audit one file.
 
     Raises:
         LachesisError: The file can't be read, or the engine can't be reached or can't score.
+        OSError: There is no such file.
     """
-    engine = await _engine(engine_name, tokenizer)
+    engine = await _engine(engine_name, tokenizer, model)
     await engine.start()
     try:
         return await audit(read_trajectories(path), engine, max_delta=max_delta)
@@ -39,13 +42,13 @@ async def run(path: Path, engine_name: str, tokenizer: str | None, max_delta: fl
         await engine.close()
 
 
-async def _engine(name: str, tokenizer: str | None) -> Engine:
+async def _engine(name: str, tokenizer: str | None, model: str | None) -> Engine:
     if not name.startswith(("http://", "https://")):
         return EmbeddedEngine(name)
     if tokenizer is None:
         raise ConfigError("--tokenizer: a server does not tell its vocabulary; name the model's folder")
     files = await asyncio.to_thread(load_model_files, tokenizer)
-    return await connect(name, vocab_size=files.vocab_size)
+    return await connect(name, vocab_size=files.vocab_size, model=model)
 
 
 def main() -> int:
@@ -56,12 +59,13 @@ def main() -> int:
     parser.add_argument("data", type=Path, help="trajectories, one a line")
     parser.add_argument("--engine", required=True, help="a server's URL, or a model folder")
     parser.add_argument("--tokenizer", help="the model's folder or hub name, for a server")
+    parser.add_argument("--model", help="the name a server knows it by, if it serves several")
     parser.add_argument(
         "--max-delta", type=float, default=MAX_DELTA, help="largest |Δ logprob| that is noise (%(default)s)"
     )
-    arguments = parser.parse_args()
+    args = parser.parse_args()
     try:
-        report = asyncio.run(run(arguments.data, arguments.engine, arguments.tokenizer, arguments.max_delta))
+        report = asyncio.run(run(args.data, args.engine, args.tokenizer, args.max_delta, model=args.model))
     except (LachesisError, OSError) as error:
         print(f"audit: {error}", file=sys.stderr)
         return 2

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from inference.embedded import EmbeddedEngine
+from inference.fake_server import FakeServer
 from inference.managed import ManagedClient
 from inference.scripted_engine import ScriptedEngine
+from inference.scripted_model import byte_model_files
 from scripts import audit
 from tests.builders import trajectory_of
+from trajectories.errors import ConfigError
 from trajectories.messages import Message
 from trajectories.record import dumps
 from trajectories.turn import SamplingParams, Turn
@@ -33,7 +36,7 @@ def trajectory():
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    async def scripted(name, tokenizer):
+    async def scripted(name, tokenizer, model):
         return ScriptedEngine([])
 
     def run(*trajectories, engine="folder", real=False):
@@ -61,6 +64,17 @@ def test_a_changed_record_fails_and_says_where(run, trajectory, capsys):
 def test_a_server_needs_the_tokenizers_name(run, trajectory, capsys):
     assert run(trajectory, engine="http://127.0.0.1:1", real=True) == 2
     assert "--tokenizer" in capsys.readouterr().err
+
+
+async def test_of_the_models_of_a_server_one_is_named(trajectory, tmp_path):
+    path = tmp_path / "data.jsonl"
+    path.write_bytes(dumps(replace(trajectory, model="mine")) + b"\n")
+    byte_model_files().tokenizer.save(str(tmp_path / "tokenizer.json"))
+    async with FakeServer(ScriptedEngine([[1]]), model="mine") as server:
+        with pytest.raises(ConfigError, match="serves mine; name one"):
+            await audit.run(path, server.url, str(tmp_path), 1e-9, model="yours")
+        report = await audit.run(path, server.url, str(tmp_path), 1e-9, model="mine")
+    assert (report.violations, report.compared) == ([], 2)
 
 
 def test_a_file_that_is_no_record_is_said_so(run, tmp_path, capsys, monkeypatch):
