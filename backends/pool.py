@@ -44,7 +44,10 @@ class PoolLimits:
     max_idle_s: float = 600.0
     """A warm or kept sandbox that nobody wanted for longer is destroyed."""
     max_age_s: float = 24 * 3600.0
-    """A sandbox is destroyed at this age, leased or not; what runs in it raises `SandboxDied`."""
+    """A sandbox is destroyed at this age, leased or not; what runs in it raises `SandboxDied`.
+
+    It ages while its rollout waits, too, even for new weights.
+    """
     reuse: bool = False
     """Hand a released sandbox on once it is proven clean, instead of making a new one."""
     workspace_from: Path | None = None

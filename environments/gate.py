@@ -2,7 +2,7 @@
 
 Calls that were begun go on to their end; the next ones wait. A conversation so continues under the new policy
 at a turn's boundary, where its record says which version sampled what. The wait is nobody's fault and counts
-toward no limit.
+toward no limit of the rollout; its sandbox ages meanwhile.
 """
 
 import asyncio

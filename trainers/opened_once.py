@@ -20,6 +20,8 @@ class OpenedOnce(Generic[Held]):
     def __init__(self, make: Callable[[], AbstractAsyncContextManager[Held]]):
         self._make = make
         self._stack = AsyncExitStack()
+        self._lock = asyncio.Lock()
+        """Of the stack: what is asked for while it closes opens afterwards."""
         self._opening: asyncio.Task[Held] | None = None
 
     async def __call__(self) -> Held:
@@ -33,12 +35,13 @@ class OpenedOnce(Generic[Held]):
         opening, self._opening = self._opening, None
         if opening is not None:
             opening.cancel()
-            await asyncio.wait([opening])
-        await self._stack.aclose()
+        async with self._lock:
+            await self._stack.aclose()
 
     async def _open(self) -> Held:
         try:
-            return await self._stack.enter_async_context(self._make())
+            async with self._lock:
+                return await self._stack.enter_async_context(self._make())
         except BaseException:
             if self._opening is asyncio.current_task():
                 self._opening = None

@@ -19,6 +19,7 @@ one that the world failed ends the evaluation.
 A sample names its task item in ``metadata["item_key"]``.
 """
 
+import uuid
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,6 +66,7 @@ class SlimeRollouts:
         self._run = run
         self._rollouts: OpenedOnce[RolloutMaker] | None = None
         self._evaluations = Counter[tuple[str, int]]()
+        self._process = uuid.uuid4().hex[:8]
 
     async def __call__(
         self, args: Any, sample: Sample, sampling_params: dict[str, Any], evaluation: bool = False
@@ -86,9 +88,9 @@ class SlimeRollouts:
         if not evaluation:
             trajectory = await rollouts.make(f"group-{sample.group_index}", key, sample.index, sampling)
             return samples_of(sample, trajectory)
-        # slime numbers the samples of each evaluation from 0 again
+        # slime numbers the samples of each evaluation from 0 again, in each process
         self._evaluations[key, sample.index] += 1
-        group = f"evaluation-{self._evaluations[key, sample.index]}"
+        group = f"evaluation-{self._process}-{self._evaluations[key, sample.index]}"
         return evaluated(sample, await rollouts.make(group, key, sample.index, sampling))
 
     async def close(self) -> None:

@@ -64,6 +64,29 @@ async def test_after_it_was_closed_it_opens_anew():
     assert contexts.log == [(what, number) for number in (1, 2) for what in ("began", "closed")]
 
 
+async def test_what_is_asked_for_while_it_closes_opens_once_that_is_closed():
+    log, may_close = [], asyncio.Event()
+
+    @asynccontextmanager
+    async def make():
+        log.append("open")
+        yield len(log)
+        await may_close.wait()
+        log.append("closed")
+
+    once = OpenedOnce(make)
+    await once()
+    closing = asyncio.create_task(once.close())
+    await asyncio.sleep(0)
+    again = asyncio.create_task(once())
+    await asyncio.wait([again], timeout=0.1)
+    may_close.set()
+    await closing
+    assert await again == 3
+    assert log == ["open", "closed", "open"]
+    await once.close()
+
+
 async def test_an_opening_that_failed_is_tried_again_by_the_next_caller():
     contexts = Contexts(first_fails=True)
     contexts.may_open.set()

@@ -25,11 +25,14 @@ Status = Sample.Status
 async def test_slime_gets_what_its_router_sampled(lookup_folder, tmp_path):
     plays = LookupServer(lookup_folder)
     engine = ScriptedEngine(lambda prompt_ids: plays.answer(prompt_ids, {})[0], policy_version="7")
-    generate = SlimeRollouts(
-        LookupEnv(LookupEnvConfig(generated_items=2)),
-        SandboxConfig(options={"warm": 0}),
-        RunConfig(output_dir=tmp_path, name="slime"),
-    )
+    generate, restarted = [
+        SlimeRollouts(
+            LookupEnv(LookupEnvConfig(generated_items=2)),
+            SandboxConfig(options={"warm": 0}),
+            RunConfig(output_dir=tmp_path, name="slime"),
+        )
+        for _ in range(2)
+    ]
     async with FakeServer(engine, "sglang") as server:
         address = urlsplit(server.url)
         args = SimpleNamespace(
@@ -47,15 +50,18 @@ async def test_slime_gets_what_its_router_sampled(lookup_folder, tmp_path):
             assert "evaluation" in inspect.signature(generate).parameters, "slime looks for it"
             asked = [Sample(index=n % 2, metadata={"item_key": "0-1"}) for n in range(4)]
             tested = [await generate(args, each, params, evaluation=True) for each in asked]
+            await generate.close()
+            tested.append(await restarted(args, asked[0], params, evaluation=True))
         finally:
             await generate.close()
+            await restarted.close()
         assert {call["sampling_params"]["max_new_tokens"] for call in server.calls} == {16}
 
-    assert [each.reward for each in tested] == [1.0] * 4
+    assert [each.reward for each in tested] == [1.0] * 5
     with TrajectoryStore(tmp_path / "slime" / "trajectories.jsonl") as store:
         records = list(store)
-    assert len({record.trajectory_id for record in records}) == len({r.seed for r in records}) == 5
-    assert sorted(Counter(record.group_id for record in records).values()) == [1, 2, 2]
+    assert len({record.trajectory_id for record in records}) == len({r.seed for r in records}) == 6
+    assert sorted(Counter(record.group_id for record in records).values()) == [1, 1, 2, 2]
     assert (made.status, made.reward, made.rollout_id) == (Status.COMPLETED, 1.0, 12)
     assert made.weight_versions == ["7"]
     prompt = len(made.tokens) - made.response_length
