@@ -11,10 +11,11 @@ hold tokens of several older policies, and each is corrected by what it was real
 temperature 1 without truncation; only there is the recorded distribution the one drawn from.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainers.grpo_config import GrpoConfig
 from trainers.memory import give_back
@@ -22,6 +23,8 @@ from trainers.policy import Policy, Tensor, open_policy
 from trainers.shared_prompts import passes, shares_prompts
 from trainers.training_rows import TrainingRow
 from trajectories.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class UpdateMetrics:
     """Mean |recomputed - recorded logprob| before the update. With fresh rollouts this is numeric noise; if
     it isn't, the engine and the trainer do not hold the same policy."""
     grad_norm: float
+    updates_left_out: int
+    """Optimizer steps whose gradient was not finite; they would have destroyed the policy."""
     learning_rate: float
     rows: int
     tokens: int
@@ -52,6 +57,9 @@ class Learner:
     Args:
         config: Of the run.
         saved: Folder that `save` wrote; None begins with ``config.model``.
+
+    Raises:
+        ConfigError: The model can't be used, or ``saved`` is of a run that trains other weights.
     """
 
     def __init__(self, config: GrpoConfig, saved: Path | None = None):
@@ -59,16 +67,17 @@ class Learner:
 
         torch.manual_seed(config.seed)
         self.config = config
-        self.step = 0
+        state = torch.load(saved / "learner.pt", weights_only=True) if saved else {"step": 0}
+        if saved and state["lora"] != self._lora:
+            raise ConfigError(f"lora: {saved} was made with {state['lora']}; use another output_dir")
+        self.step: int = state["step"]
         """Batches trained; the loop counts them."""
         self.policy: Policy = open_policy(config, saved and saved / "model")
         self._trained = [p for p in self.policy.model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(
             self._trained, lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        if saved is not None:
-            state = torch.load(saved / "learner.pt", weights_only=True)
-            self.step = state["step"]
+        if saved:
             self._optimizer.load_state_dict(state["optimizer"])
             torch.set_rng_state(state["rng"])
 
@@ -77,7 +86,12 @@ class Learner:
         import torch
 
         self.policy.save(folder / "model")
-        state = {"step": self.step, "optimizer": self._optimizer.state_dict(), "rng": torch.get_rng_state()}
+        state = {
+            "step": self.step,
+            "lora": self._lora,
+            "optimizer": self._optimizer.state_dict(),
+            "rng": torch.get_rng_state(),
+        }
         torch.save(state, folder / "learner.pt")
 
     def update(self, rows: Sequence[TrainingRow]) -> UpdateMetrics:
@@ -94,11 +108,16 @@ class Learner:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         seen: list[_Seen] = []
+        left_out = 0
         for _ in range(self.config.updates_per_batch):
             self._optimizer.zero_grad()
             seen.append(self._backward(rows))
             norm = torch.nn.utils.clip_grad_norm_(self._trained, self.config.max_grad_norm)
-            self._optimizer.step()
+            if norm.isfinite():
+                self._optimizer.step()
+            else:
+                left_out += 1
+                logger.warning("batch %d: an update was left out: its gradient is %s", self.step, norm)
         give_back()
         first, last = seen[0], seen[-1]
         low, high = 1 - self.config.clip_low, 1 + self.config.clip_high
@@ -111,10 +130,15 @@ class Learner:
             clip_fraction=last.mean(((last.ratios < low) | (last.ratios > high)).float()),
             logprob_delta=first.mean(first.ratios.log().abs()),
             grad_norm=float(norm),
+            updates_left_out=left_out,
             learning_rate=rate,
             rows=len(rows),
             tokens=len(last.ratios),
         )
+
+    @property
+    def _lora(self) -> dict[str, Any] | None:
+        return self.config.lora and self.config.lora.model_dump()
 
     def _backward(self, rows: Sequence[TrainingRow]) -> "_Seen":
         """Add up the gradient of the batch's loss, pass by pass."""

@@ -63,6 +63,6 @@ class GrpoConfig(_Section):
     seed: int = 0
     """Seeds the adapters' first weights and dropout."""
     device: str = "cpu"
-    dtype: str = "float32"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     threads: int | None = Field(default=None, ge=1)
     """Cores an update computes with; torch's choice if unset."""

@@ -22,7 +22,7 @@ from trainers.checkpoints import Checkpoints
 from trainers.grpo import Learner
 from trainers.grpo_config import GrpoConfig
 from trainers.hand_over import HandOver
-from trainers.run_files import MetricsFile, VersionFile
+from trainers.run_files import MetricsFile, VersionFile, held
 
 T = TypeVar("T")
 
@@ -31,14 +31,15 @@ async def train(config: GrpoConfig, source: GroupSource, hand_over: HandOver) ->
     """Train until ``config.steps``, from the newest checkpoint where there is one.
 
     Raises:
-        ConfigError: The model or the groups can't be trained on.
+        ConfigError: The model or the groups can't be trained on, or another process trains in the folder.
         ModelError: An engine did not take its weights.
     """
-    run = await asyncio.to_thread(GrpoRun, config, source, hand_over)
-    await run.publish()
-    while run.learner.step < config.steps:
-        await run.take_step()
-    return run.learner
+    with held(config.output_dir):
+        run = await asyncio.to_thread(GrpoRun, config, source, hand_over)
+        await run.publish()
+        while run.learner.step < config.steps:
+            await run.take_step()
+        return run.learner
 
 
 class GrpoRun:

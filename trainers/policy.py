@@ -216,7 +216,11 @@ def _load(folder: Path, config: GrpoConfig) -> Any:
         )
     except (OSError, ValueError) as error:
         raise ConfigError(f"model: {folder} can't be loaded: {error}") from error
-    return model.to(config.device).eval()  # eval: with dropout the policy would not be the one that sampled
+    try:
+        model.to(config.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device: {config.device} can't be used: {error}") from error
+    return model.eval()  # with dropout the policy would not be the one that sampled
 
 
 def _peft() -> Any:

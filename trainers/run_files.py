@@ -1,12 +1,38 @@
-"""The small files of a training run: its metrics, and the last policy version it gave out."""
+"""The small files of a training run: its lock, its metrics, and the last policy version it gave out."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from trainers.checkpoints import flush
+from trajectories.errors import ConfigError
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep the folder of a run from other processes while the block runs.
+
+    Raises:
+        ConfigError: Another process has it, or it can't be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ConfigError(f"output_dir: cannot write {folder}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigError(f"output_dir: another process trains in {folder}") from error
+        yield
+    finally:
+        os.close(lock)
 
 
 class MetricsFile:

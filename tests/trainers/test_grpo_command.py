@@ -51,6 +51,17 @@ def test_a_file_that_is_missing_is_named(tmp_path, capsys):
     assert "none.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"), [("device", "cuda:99"), ("device", "abacus"), ("dtype", "cat")]
+)
+def test_what_can_not_be_computed_with_is_named(tiny_folder, tmp_path, capsys, setting, value):
+    config = tmp_path / "grpo.yaml"
+    grpo = {"model": str(tiny_folder), "output_dir": str(tmp_path), setting: value}
+    config.write_text(yaml.safe_dump({"grpo": grpo, "vllm": {"urls": ["http://x"]}}))
+    assert main(["--config", str(config)]) == 2
+    assert setting in capsys.readouterr().err
+
+
 def test_the_defaults_are_read(tmp_path):
     config = tmp_path / "grpo.yaml"
     config.write_text("grpo: {model: m, output_dir: o}\nvllm: {urls: [http://x]}\n")

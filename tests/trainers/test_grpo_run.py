@@ -10,9 +10,11 @@ import pytest
 
 from tests.trainers.rows import QueuedGroups, scored_group
 from trainers.checkpoints import Checkpoints
-from trainers.grpo_config import GrpoConfig
+from trainers.grpo_config import GrpoConfig, LoraConfig
 from trainers.grpo_run import GrpoRun, train
+from trainers.run_files import held
 from trainers.shuffled_rewards import ShuffledRewards
+from trajectories.errors import ConfigError
 
 torch = pytest.importorskip("torch")
 
@@ -150,6 +152,18 @@ async def test_a_resumed_run_ends_with_the_weights_of_one_that_was_never_interru
     for name, weight in whole.policy.weights().items():
         assert torch.equal(weight, resumed.policy.weights()[name])
     assert [step["step"] for step in metrics(again)] == [1, 2, 3]
+
+
+async def test_a_run_that_is_trained_by_another_process_is_left_alone(config):
+    with held(config.output_dir), pytest.raises(ConfigError, match="another process trains"):
+        await train(config, QueuedGroups(groups(2)), Engine())
+    await train(config.model_copy(update={"steps": 1}), QueuedGroups(groups(2)), Engine())
+
+
+async def test_a_run_goes_on_with_the_weights_it_was_begun_with(config):
+    await train(config.model_copy(update={"steps": 1}), QueuedGroups(groups(2)), Engine())
+    with pytest.raises(ConfigError, match=r"lora: .* use another output_dir"):
+        await train(config.model_copy(update={"lora": LoraConfig()}), QueuedGroups(groups(2)), Engine())
 
 
 async def test_groups_are_acknowledged_once_a_checkpoint_holds_what_they_taught(config):

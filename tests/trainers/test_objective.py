@@ -257,6 +257,20 @@ def test_tokens_without_recorded_logprobs_are_refused(config):
         Learner(config).update([bare])
 
 
+def test_an_update_whose_gradient_is_not_finite_is_left_out_and_counted(config):
+    learner = Learner(config)
+    before = {name: weight.clone() for name, weight in learner.policy.weights().items()}
+    row = training_row(1, -1.0)
+    absurd = [None if logprob is None else -1e30 for logprob in row.row.logprobs]
+
+    metrics = learner.update([replace(row, row=replace(row.row, logprobs=absurd)), training_row(2, 1.0)])
+
+    assert metrics.updates_left_out == 1
+    for name, weight in learner.policy.weights().items():
+        assert torch.equal(weight, before[name])
+    assert learner.update([training_row(2, 1.0)]).updates_left_out == 0
+
+
 def test_metrics_of_an_update(config):
     learner = Learner(config.model_copy(update={"updates_per_batch": 2, "learning_rate": 0.05}))
     rows = [as_sampled(learner, training_row(seed, (-1.0) ** seed)) for seed in range(4)]
