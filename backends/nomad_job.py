@@ -41,7 +41,8 @@ class NomadLimits(SandboxLimits):
     region: str | None = None
     datacenters: tuple[str, ...] = ("*",)
     driver: str = "docker"
-    """Task driver. Only docker is tested; see ``driver_config`` for others, such as singularity."""
+    """Task driver. Only docker is tested, whose plugin on Nomad's clients has to allow the capability
+    sys_admin (``allow_caps``); see ``driver_config`` for others, such as singularity."""
     driver_config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Further entries of the task's ``config`` block, or replacements of ours."""
     image: str = "debian:stable-slim"

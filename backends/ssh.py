@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class SshMaker(Maker):
-    """Makes sandboxes on the host that has the fewest."""
+    """Makes sandboxes on the host that has the fewest, of those that could be reached if there are some."""
 
     def __init__(self, limits: SshLimits):
         try:
@@ -48,7 +48,7 @@ class SshMaker(Maker):
         if image is not None:
             raise ConfigError("image: the ssh backend has none; use the docker, nomad or modal backend")
         failures = list[SandboxUnavailable]()
-        for host in sorted(self._hosts, key=lambda host: host.sandboxes):
+        for host in sorted(self._hosts, key=lambda host: (host.rests, host.sandboxes)):
             try:
                 return await self._make_on(host, resources)
             except SandboxUnavailable as failure:

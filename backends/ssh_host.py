@@ -9,6 +9,7 @@ must not leave sandboxes behind.
 import asyncio
 import shlex
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
@@ -24,6 +25,9 @@ from trajectories.errors import ConfigError, SandboxUnavailable
 
 if TYPE_CHECKING:
     import asyncssh
+
+REST_S = 30.0
+"""For so long after a host could not be reached, others are asked first."""
 
 GUARD = 'while read -r -t {lease_s} _; do :; done; kill "$PPID"'
 """Ends the server's process for its connection once nothing comes from here any more."""
@@ -109,7 +113,14 @@ class SshHost(Host):
         self._limits = limits
         self._connections: list[_Connection] = []
         self._connecting = asyncio.Lock()
+        self._failure: SandboxUnavailable | None = None
+        self._rests_until = 0.0
         self._facts: HostFacts | None = None
+
+    @property
+    def rests(self) -> bool:
+        """Whether it could not be reached a moment ago."""
+        return monotonic() < self._rests_until
 
     @override
     async def run(self, program: str, receive: Receive, lost: Lost) -> SshProcess:
@@ -142,16 +153,32 @@ class SshHost(Host):
         self._connections.clear()
 
     async def _with_room(self) -> _Connection:
-        """Return a connection that has room for a session, with that session counted."""
+        """Return a connection that has room for a session, with that session counted.
+
+        Who waits while another fails to connect fails with it.
+        """
+        known = self._failure
         async with self._connecting:
             for connection in list(self._connections):
                 if connection.transport.is_closed():
                     connection.close()
                     self._connections.remove(connection)
             free = [each for each in self._connections if each.sessions < each.limit]
-            connection = free[0] if free else await self._connect()
+            if not free and self._failure is not None and self._failure is not known:
+                raise self._failure
+            connection = free[0] if free else await self._connect_once()
             connection.sessions += 1
             return connection
+
+    async def _connect_once(self) -> _Connection:
+        try:
+            connection = await self._connect()
+        except SandboxUnavailable as failure:
+            self._failure, self._rests_until = failure, monotonic() + REST_S
+            raise
+        self._failure, self._rests_until = None, 0.0
+        self._connections.append(connection)
+        return connection
 
     async def _connect(self) -> _Connection:
         import asyncssh
@@ -180,5 +207,4 @@ class SshHost(Host):
             raise SandboxUnavailable(f"{self.address} lets nobody in: {error}", retryable=False) from error
         except (asyncssh.Error, OSError, TimeoutError) as error:
             raise SandboxUnavailable(f"{self.address} can't be reached: {error or 'no answer'}") from error
-        self._connections.append(connection)
         return connection

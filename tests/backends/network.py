@@ -13,6 +13,8 @@ class Network:
         self._open = asyncio.Event()
         self._open.set()
         self.refuses = False
+        self.connections = 0
+        """How many there have been."""
         self._writers: list[asyncio.StreamWriter] = []
 
     def go_silent(self) -> None:
@@ -30,6 +32,7 @@ class Network:
         self.cut()
 
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         if self.refuses:
             writer.transport.abort()
             return

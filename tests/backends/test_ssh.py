@@ -13,6 +13,8 @@ import pytest
 
 from backends import create_backend
 from backends.bubblewrap import SANDBOX_UID
+from backends.resources import USUAL
+from backends.ssh_host import SshHost, SshLimits
 from tests.backends.host_processes import new_mark, sleeping, until
 from tests.backends.network import network_to
 from tests.backends.sshd import USER, make_key, open_folder, sshd_with
@@ -164,6 +166,28 @@ async def test_a_host_that_is_not_there_is_named_and_others_take_its_place(sshd)
     hosts = f"127.0.0.1:1,{sshd.options['host']}"
     async with ssh(sshd, host=hosts) as backend, backend.acquire("a") as slot:
         assert (await slot.exec("echo fine")).stdout == "fine\n"
+
+
+async def test_a_host_that_does_not_answer_is_asked_once_and_then_left_alone_for_a_while(sshd):
+    async with network_to(sshd.port) as network:
+        network.go_silent()
+        silent = f"{USER}@127.0.0.1:{network.port}"
+        options = {"host": f"{silent},{sshd.options['host']}", "check_host_key": False}
+        async with ssh(sshd, **options, connect_timeout_s=2) as backend:
+            slots = await asyncio.gather(*(backend.acquire(str(n)) for n in range(4)))
+            results = await asyncio.gather(*(slot.exec("echo fine") for slot in slots))
+        assert [result.stdout for result in results] == ["fine\n"] * 4
+        assert network.connections == 1
+
+
+async def test_whoever_waits_for_a_connection_that_fails_fails_with_it(sshd):
+    async with network_to(sshd.port) as network:
+        network.go_silent()
+        limits = SshLimits(host=f"{USER}@127.0.0.1:{network.port}", connect_timeout_s=1, check_host_key=False)
+        host = SshHost(limits.host, limits)
+        endings = await asyncio.gather(*(host.launch(USUAL) for _ in range(4)), return_exceptions=True)
+        assert [type(ending) for ending in endings] == [SandboxUnavailable] * 4
+        assert network.connections == 1
 
 
 async def test_what_the_hosts_start_up_files_print_is_no_output():
