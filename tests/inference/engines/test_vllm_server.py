@@ -137,6 +137,17 @@ async def test_a_prompt_too_long_or_of_impossible_ids_is_told_apart(vllm_url, wi
 
 
 @pytest.mark.parametrize("wire", [VllmGenerate, VllmCompletions])
+async def test_an_output_that_fills_the_context_is_scored_but_for_its_last_id(vllm_url, wire):
+    prompt_ids = [100 + place % 500 for place in range(4093)]
+    async with started(over(vllm_url, wire())) as vllm:
+        answer = await vllm.generate(prompt_ids, SamplingParams(max_tokens=50), session_id="a")
+        assert (len(answer.output_ids), answer.finish_reason) == (3, "length")
+        scores = await vllm.score(prompt_ids + answer.output_ids)
+    assert scores[-3:-1] == pytest.approx(answer.output_logprobs[:-1], abs=NUMERIC_NOISE)
+    assert scores[-1] is None
+
+
+@pytest.mark.parametrize("wire", [VllmGenerate, VllmCompletions])
 async def test_cancelling_ends_the_request_on_the_server(vllm_url, wire):
     async with started(over(vllm_url, wire())) as vllm:
         call = vllm.generate(ENDLESS, SamplingParams(max_tokens=3000, temperature=0.0), session_id="a")
