@@ -49,6 +49,7 @@ async def test_atropos_own_api_tests_pass_unchanged(tmp_path, atropos_python):
         ATROPOS_TEST_FOLDER=str(tmp_path),
         ROLLOUT_API_PYTHON=sys.executable,
         ROLLOUT_API_ROOT=str(ROOT),
+        ROLLOUT_API_PORT=str(free_port()),
     )
     assert code == 0, out
     assert "36 passed" in out
