@@ -54,11 +54,20 @@ class PushedLog:
         return len(self._groups)
 
     def add(self, group_id: str) -> None:
-        """Write a group down; it is on the disk once this returns."""
+        """Write a group down; it is on the disk once this returns.
+
+        Raises:
+            ConfigError: The disk is full or gone; what was written of the line is cut off by the next open.
+        """
         self._write(group_id)
         self._groups.add(group_id)
 
     def _write(self, line: str) -> None:
         assert self._descriptor is not None, "use the log in a with statement"
-        os.write(self._descriptor, line.encode() + b"\n")
-        os.fsync(self._descriptor)
+        whole = line.encode() + b"\n"
+        try:
+            if os.write(self._descriptor, whole) != len(whole):
+                raise OSError("the disk is full")
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise ConfigError(f"run.output_dir: cannot write {self.path}: {error}") from error

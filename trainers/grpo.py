@@ -67,17 +67,17 @@ class Learner:
 
         torch.manual_seed(config.seed)
         self.config = config
-        state = torch.load(saved / "learner.pt", weights_only=True) if saved else {"step": 0}
-        if saved and state["lora"] != self._lora:
+        state = torch.load(saved / "learner.pt", weights_only=True) if saved else None
+        if state and state["lora"] != self._lora:
             raise ConfigError(f"lora: {saved} was made with {state['lora']}; use another output_dir")
-        self.step: int = state["step"]
+        self.step: int = state["step"] if state else 0
         """Batches trained; the loop counts them."""
         self.policy: Policy = open_policy(config, saved and saved / "model")
         self._trained = [p for p in self.policy.model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(
             self._trained, lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        if saved:
+        if state:
             self._optimizer.load_state_dict(state["optimizer"])
             torch.set_rng_state(state["rng"])
 

@@ -1,6 +1,7 @@
 """Serving: room is kept to, nothing that runs is cancelled, weights are waited for, restarts lose nothing."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -9,7 +10,7 @@ from rollouts.pushed_log import PushedLog
 from rollouts.runner import RunFailed
 from tests.rollouts.api.serving import client_of, config_in
 from tests.rollouts.api.small_run import NativeSink, a_turn, plan, small_serving
-from trajectories.errors import ModelError
+from trajectories.errors import ConfigError, ModelError
 
 
 class ScriptedSink:
@@ -184,3 +185,16 @@ def test_a_torn_line_of_the_pushed_log_is_cut_off_and_the_run_keeps_its_name(tmp
         log.add("run/b")
     with PushedLog(path) as log:
         assert "run/b" in log and len(log) == 2
+
+
+def test_a_full_disk_is_a_clear_error_of_the_pushed_log_and_costs_no_line(tmp_path, monkeypatch):
+    path = tmp_path / "pushed.log"
+    with PushedLog(path) as log:
+        log.add("run/a")
+        write = os.write
+        monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
+        with pytest.raises(ConfigError, match="disk is full"):
+            log.add("run/b")
+        monkeypatch.undo()
+    with PushedLog(path) as log:
+        assert "run/a" in log and len(log) == 1
