@@ -15,7 +15,7 @@ from inference.bridge import Bridge, NoBridge, Seam
 from inference.chat_template import ChatTemplate, MessageDict, TemplateRefusal
 from inference.conventions import SENTINEL, Conventions
 from inference.encoding import TextEncoder
-from trajectories.errors import AlignmentError
+from inference.seams import SeamSearch
 from trajectories.messages import ToolSchema
 
 BridgeKind = Literal["user", "tool"]
@@ -31,7 +31,6 @@ turn's reasoning."""
 _THEN = datetime(2001, 2, 3)
 PROBE_TIME = datetime(2024, 7, 26)
 _USER: MessageDict = {"role": "user", "content": "question"}
-_SYSTEM: MessageDict = {"role": "system", "content": "instructions"}
 PROBED_TOOL: ToolSchema = {
     "type": "function",
     "function": {
@@ -121,8 +120,9 @@ class _Probe:
         kinds: list[BridgeKind] = ["user", "tool"] if self._carries_results else ["user"]
         for kind in kinds:
             try:
-                seams[kind] = self._seam(kind, tools, seams.get("user"))
-            except NoBridge as reason:
+                search = SeamSearch(self._bridge, self._new(kind), tools, PROBE_TIME)
+                seams[kind] = search.find(earlier=self._earlier(), after_text=seams.get("user"))
+            except TemplateRefusal as reason:
                 unsafe[kind] = str(reason)
             if rewritten := self._rewrites(kind, tools):
                 rewrites[kind] = rewritten
@@ -165,65 +165,6 @@ class _Probe:
         if _REASONING in self._try([_USER, thought], generation_prompt=False):
             return conventions
         return replace(conventions, reasoning="inline")
-
-    def _seam(self, kind: BridgeKind, tools: Sequence[ToolSchema], after_text: Seam | None) -> Seam:
-        """Find where the bridge begins and check that it is exact.
-
-        Args:
-            kind: Which bridge.
-            tools: What the template is given as tools.
-            after_text: Where it begins after a message without calls, if that was found.
-
-        Raises:
-            NoBridge: It isn't, or there is none.
-        """
-        new = self._new(kind)
-        stub = self._conventions.stub_before(new)
-        ending = self._try(stub, tools, generation_prompt=False)
-        spoken_from = max(ending.find(SENTINEL), 0)
-        control = [match.group() for match in self._encoder.find_control(ending, spoken_from)]
-        if SENTINEL not in ending or not control:
-            raise NoBridge("no control token ends an assistant message")
-        if kind == "user":
-            end_token = control[0]
-        elif after_text and after_text.end_token in control:
-            end_token = after_text.end_token
-        else:  # behind a call's arguments the format's own closing markers come first
-            end_token = control[-1]
-        seam = Seam(end_token, self._encoder.control[end_token])
-        text = self._bridge.text_between(new, tools, seam, now=PROBE_TIME)
-        if SENTINEL in text:
-            raise NoBridge(f"behind {end_token} it repeats, or goes on with, what the assistant said")
-        if not all(message["content"] in text for message in new):
-            raise NoBridge(f"{end_token} ends an assistant message in last place only")
-        if self._text_between(new, seam, tools, opening=self._earlier()) not in (text, None):
-            raise NoBridge("what it writes depends on what was said before")
-        seam = replace(
-            seam,
-            needs_tools=text != self._text_between(new, seam),
-            needs_system=text != self._text_between(new, seam, tools, opening=[_SYSTEM]),
-        )
-        rendered = self._template.render([*stub, *new], tools, now=PROBE_TIME)
-        before = self._encoder.encode(rendered.removesuffix(text))
-        try:
-            whole = before + self._encoder.encode(text, after=seam.end_id)
-        except AlignmentError:
-            whole = []
-        if before[-1] != seam.end_id or whole != self._encoder.encode(rendered):
-            raise NoBridge(f"the tokenizer does not always keep {end_token} apart from what is around it")
-        return seam
-
-    def _text_between(
-        self,
-        new: Sequence[MessageDict],
-        seam: Seam,
-        tools: Sequence[ToolSchema] = (),
-        opening: Sequence[MessageDict] = (),
-    ) -> str | None:
-        try:
-            return self._bridge.text_between(new, tools, seam, now=PROBE_TIME, opening=opening)
-        except NoBridge:
-            return None
 
     def _rewrites(self, kind: BridgeKind, tools: Sequence[ToolSchema]) -> Rewrite | None:
         new = self._new(kind)
@@ -283,7 +224,10 @@ class _Probe:
         """Return what comes before the first message but not before a later one."""
         if seam is None:
             return ""
-        later = self._text_between([_USER], seam) or ""
+        try:
+            later = self._bridge.text_between([_USER], (), seam, now=PROBE_TIME)
+        except NoBridge:
+            later = ""
         pairs = zip(reversed(opening), reversed(later), strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         return opening[: len(opening) - shared].removeprefix(self._bos(opening) or "")
