@@ -74,7 +74,8 @@ class Content:
         blanks = "" if self._fresh else "".join(self._held)
         for _ in range(before):
             if blanks.endswith("\n"):
-                blanks, self._carried = blanks[:-1], "\n"
+                newline = "\r\n" if blanks.endswith("\r\n") else "\n"
+                blanks, self._carried = blanks.removesuffix(newline), newline
         self._held, self._fresh, self._after_block, self._newlines = [], True, True, after
         if blanks:
             self.parts.append(blanks)
@@ -170,17 +171,24 @@ class Assembly:
     def reasoning(self, text: str) -> None:
         """Take text of the think block; a newline next to a marker is the format's where it writes one."""
         text = self._think_held + text
-        if self._think_begins and text:
-            begins_line = self._think_opening.endswith("\n")
-            self._think_begins, text = False, text.removeprefix("\n") if begins_line else text
-        body = text.removesuffix("\n") if self._think_closing.startswith("\n") else text
+        if self._think_begins and text not in ("", "\r"):
+            text = _without_newlines(text, self._think_opening.count("\n"))
+            self._think_begins = False
+        body = text
+        if self._think_begins or self._think_closing.startswith("\n"):
+            body = text.removesuffix("\n").removesuffix("\r")
         self._think_held = text[len(body) :]
+        self._think(body)
+
+    def _think(self, body: str) -> None:
         if body and self._reasoning is not None:
             self._reasoning.append(body)
             self._emit("reasoning", body)
 
     def end_reasoning(self) -> None:
         """Note that the think block ends here."""
+        if self._think_held == "\r":
+            self._think(self._think_held)
         self._think_held = ""
 
     @property
@@ -262,5 +270,5 @@ def unknown_tool(name: str, known: Collection[str]) -> str:
 
 def _without_newlines(text: str, most: int) -> str:
     for _ in range(most):
-        text = text.removeprefix("\n")
+        text = text.removeprefix("\r\n" if text.startswith("\r\n") else "\n")
     return text

@@ -18,7 +18,8 @@ from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
 from trajectories.messages import Span, ToolCall
 
-_LOOKS_LIKE_CALL = re.compile(r'\{\s*"(?:name|type)"\s*:')
+_BEGINS_LIKE_CALL = re.compile(r"""\{\s*["'](?:name|type)["']\s*:""")
+_HAS_ARGUMENTS = re.compile(r"""["'](?:parameters|arguments)["']""")
 _ROW_ENDS = re.compile(r"[ \t\r]*+(?:\n[ \t\r\n]*+(?![;,])|\Z)")
 """The end of a line, where the row doesn't go on after it."""
 _SEPARATORS = Markers((";", ","))
@@ -37,7 +38,7 @@ class BareJsonFormat(BlockFormat):
 
     def at_hand(self, src: Source, start: int, opener: str) -> Block | None:
         """Read calls each on lines of its own, in a text that has ended."""
-        if not src.ended or opener == self.tag or not self.stands_free(src.text, start):
+        if not src.ended or opener == self.tag or not self.stands_free(src, start):
             return None
         items: list[Item] = []
         pos = end = start
@@ -54,9 +55,10 @@ class BareJsonFormat(BlockFormat):
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
         """Read the calls of one row."""
-        sure = opener == self.tag and self.after_tag_only_calls
-        pos = (yield from src.past_blank(start + len(opener))) if opener == self.tag else start
-        if not self.stands_free(src.text, start) and not (sure and src.text.startswith("{", pos)):
+        tagged = opener == self.tag
+        sure = tagged and self.after_tag_only_calls
+        pos = (yield from src.past_blank(start + len(opener))) if tagged else start
+        if not self.stands_free(src, start) and not (sure and src.text.startswith("{", pos)):
             return None
         items: list[Item] = []
         end = start
@@ -74,7 +76,7 @@ class BareJsonFormat(BlockFormat):
                 following = yield from src.past_blank(pos + 1)
                 if separator == ";" or src.text.startswith("{", following):
                     end, pos = pos + 1, following
-            elif "\n" in src.text[end:pos]:
+            elif "\n" in src.text[end:pos] and (sure or not tagged):
                 break
         if not items:
             return self.broken(src, f"After {opener} comes no call.", pos) if sure else None
@@ -86,7 +88,7 @@ class BareJsonFormat(BlockFormat):
             if not sure and not self._has_keys_of_call(body.value):
                 return None
             return self._call(body.value, (pos, body.end))
-        if not sure and not _LOOKS_LIKE_CALL.match(text, pos):
+        if not sure and not _looks_like_call(text, pos, body.end):
             return None
         kind = "unclosed" if body.ended else "invalid_json"
         if body.end is not None:
@@ -103,6 +105,13 @@ class BareJsonFormat(BlockFormat):
         """Pass over what closes the row."""
         yield from ()
         return end
+
+
+def _looks_like_call(text: str, pos: int, end: int | None) -> bool:
+    """Tell whether broken JSON was to be a call; where its end is known, its arguments are to be seen."""
+    if not _BEGINS_LIKE_CALL.match(text, pos):
+        return False
+    return end is None or _HAS_ARGUMENTS.search(text[pos:end]) is not None
 
 
 class Llama3JsonFormat(BareJsonFormat):

@@ -98,10 +98,12 @@ class BlockFormat(ABC):
         """Everything that can end a run of prose."""
         return Markers((*self.openers, *self.closers, *self.ends, *(self.think or ())))
 
-    def stands_free(self, text: str, start: int) -> bool:
-        """Tell whether ``start`` begins a line or follows another marker, as a marker in prose does not."""
-        before = blanks_before(text, start)
-        return starts_line(text, start) or text.endswith((*self.openers, *self.closers), 0, before)
+    def stands_free(self, src: Source, start: int) -> bool:
+        """Tell whether ``start`` begins a line or follows a block or marker, as no marker in prose does."""
+        text = src.text
+        if starts_line(text, start) or blank_end(text, src.part_end) >= start:
+            return True
+        return text.endswith((*self.openers, *self.closers), 0, blanks_before(text, start))
 
     @cached_property
     def after_body(self) -> Markers:
@@ -151,8 +153,7 @@ class BlockRun:
         self._open: list[_Open] = []
         self._drafts: tuple[Mark, int] | None = None
         """What had been found before a marker in a line that may open a think block, and where that ends."""
-        self._part_end = pos
-        """Where the last block or think block ended."""
+        src.part_end = pos
         self._block_end = -1
         """Where the last block ended; a closing marker right after it is doubled and dropped."""
         self._row: Row | None = None
@@ -274,8 +275,8 @@ class BlockRun:
         for item in items:
             self._out.add(item)
         self._pos = end
-        self._quotes.restart(end)
-        self._block_end = self._part_end = end
+        self._quotes.begin(end)
+        self._block_end = self._src.part_end = end
 
     def _closer(self, literal: str, start: int, end: int) -> None:
         section = literal in self._form.section_closers
@@ -356,7 +357,7 @@ class BlockRun:
     def _think_opened(self, start: int, end: int) -> Steps[int]:
         text = self._src.text
         self._prose(start)
-        if not starts_line(text, start) and (self._drafts or blank_end(text, self._part_end) < start):
+        if not starts_line(text, start) and (self._drafts or blank_end(text, self._src.part_end) < start):
             self._drafts = self._drafts or (self._out.mark(), end)
             return end
         self._pos = end
@@ -367,6 +368,9 @@ class BlockRun:
         src, form = self._src, self._form
         assert form.think is not None
         self._out.begin_reasoning()
+        begin = yield from src.past_blank(start)
+        if (yield from src.at(any_of(form.think[0]), begin)):
+            start = begin + len(form.think[0])
         begin = start
 
         def passed(safe: int) -> None:
@@ -386,8 +390,8 @@ class BlockRun:
         passed(stop.start() if stop else len(src.text))
         self._out.end_reasoning()
         closed = stop is not None and stop.group() == form.think[1]
-        self._pos = self._part_end = stop.end() if stop and closed else len(src.text)
-        self._quotes.restart(self._pos)
+        self._pos = src.part_end = stop.end() if stop and closed else len(src.text)
+        self._quotes.begin(self._pos)
         if not closed and not src.cut:
             yield from self._calls_in_open_reasoning(start)
         return self._pos
@@ -401,10 +405,11 @@ class BlockRun:
     def _think_closed(self, start: int, end: int) -> Steps[int]:
         """Read a closing marker whose opening was not taken for one: what stands between was a draft.
 
-        The prompt opened the block, or the text did in the midst of a line; there it may be a mention too, so
-        it counts only if calls follow it.
+        The prompt opened the block, or the text did in the midst of a line. There it may be a mention too, so
+        it counts only at the edge of a line or right before a call.
         """
         after = yield from self._src.past_blank(end)
+        before_call = (yield from self._src.at(self._form.marks, after)) in self._form.openers
         text = self._src.text
         if self._quotes.closer_at(text, start):
             return end
@@ -412,14 +417,14 @@ class BlockRun:
             mark, begin = self._drafts
         elif self._out.has_reasoning:
             return end
-        elif starts_line(text, start) or "\n" in text[end:after] or after == len(text):
+        elif starts_line(text, start) or "\n" in text[end:after] or after == len(text) or before_call:
             mark, begin = Mark(), 0
         else:
             return end
         self._drafts = None
         self._out.rewind_to_reasoning(mark, text[begin:start])
-        self._pos = self._part_end = end
-        self._quotes.restart(end)
+        self._pos = self._src.part_end = end
+        self._quotes.begin(end)
         return end
 
     def _calls_in_open_reasoning(self, start: int) -> Steps[None]:

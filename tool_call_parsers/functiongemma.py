@@ -16,7 +16,8 @@ from trajectories.messages import ToolCall
 _ESCAPE = "<escape>"
 _HEAD = Markers(("call:",))
 _NAME_ENDS = Markers(("{", "<", "\n"))
-_STRUCTURE = Markers(("{", "}", "[", "]", _ESCAPE))
+_BEGIN, _END = "<start_function_call>", "<end_function_call>"
+_STRUCTURE = Markers(("{", "}", "[", "]", _ESCAPE, _BEGIN, _END))
 _STRING_END = Markers((_ESCAPE,))
 _TOKEN = re.compile(r"\s*(<escape>|[{}\[\],:]|[^{}\[\],:<\s][^{}\[\],:<]*)")
 _MAX_DEPTH = 100
@@ -25,15 +26,15 @@ _MAX_DEPTH = 100
 class FunctionGemmaFormat(BlockFormat):
     """The syntax: keys bare, strings between ``<escape>`` markers, everything else as JSON."""
 
-    openers = ("<start_function_call>",)
-    closers = ("<end_function_call>",)
+    openers = (_BEGIN,)
+    closers = (_END,)
     inner = ("call:",)
     ends = ("<end_of_turn>", "<start_function_response>", "<eos>")
     example = "<start_function_call>call:tool{argument:<escape>value<escape>}<end_function_call>"
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read one call."""
-        free = self.stands_free(src.text, start)
+        free = self.stands_free(src, start)
         pos = yield from src.past_blank(start + len(opener))
         if not (yield from src.at(_HEAD, pos)):
             return self.broken(src, f"After {opener} comes no call:name.", pos) if free else None
@@ -41,8 +42,8 @@ class FunctionGemmaFormat(BlockFormat):
         if isinstance(name, Broken):
             return name
         body_end = yield from self._body_end(src, name.end - 1)
-        if body_end is None:
-            return self.broken(src, "", len(src.text))
+        if isinstance(body_end, Broken):
+            return body_end
         end = yield from self.close(src, body_end)
         if end is None:
             pos = yield from src.past_blank(body_end)
@@ -56,20 +57,22 @@ class FunctionGemmaFormat(BlockFormat):
             return Block(end, [fault])
         return Block(end, [Call((start, end), name.text, cast(dict[str, Any], arguments))])
 
-    def _body_end(self, src: Source, pos: int) -> Steps[int | None]:
+    def _body_end(self, src: Source, pos: int) -> Steps[int | Broken]:
         depth = 0
         while mark := (yield from src.until(_STRUCTURE, pos)):
             pos = mark.end()
             if mark.group() == _ESCAPE:
                 closing = yield from src.until(_STRING_END, pos)
                 if closing is None:
-                    return None
+                    break
                 pos = closing.end()
+            elif mark.group() in (_BEGIN, _END):
+                return self.broken(src, "A bracket of the arguments is not closed.", mark.start())
             else:
                 depth += 1 if mark.group() in "{[" else -1
                 if depth == 0:
                     return pos
-        return None
+        return self.broken(src, "", len(src.text))
 
 
 class _Reader:

@@ -31,7 +31,7 @@ class Glm45Format(TaggedFormat):
 
     def head(self, src: Source, start: int, opener: str) -> Steps[Tag | Broken | None]:
         """Read the name."""
-        free = self.stands_free(src.text, start)
+        free = self.stands_free(src, start)
         pos = start
         while (yield from src.at(_OPENER, pos)):
             pos = yield from src.past_blank(pos + len(opener))

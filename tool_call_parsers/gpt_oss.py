@@ -32,7 +32,7 @@ _TEXT_ENDS = Markers(("<|start|>assistant", "<|end|>", "<|return|>"))
 _STRAY = Markers(_CLOSERS)
 _TO, _CHANNEL_MARK = Markers(("to=",)), Markers(("<|channel|>",))
 _NAME = re.compile(r"[^\s<]*")
-_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+_RECIPIENT = re.compile(r"\bto=(?:functions\.)?([^\s<]*)")
 _CALL_HEAD = (
     r"(?P<begin>(?:<\|start\|>assistant)?<\|channel\|>commentary to=functions\.(?P<name>[\w.-]+)"
     r" <\|constrain\|>json<\|message\|>)"
@@ -87,13 +87,14 @@ class HarmonyFormat:
             if begin.start() == pos or (yield from self._header_end(src, begin.end())):
                 end = yield from self._headed(src, out, begin.start(), begin.end())
             pos, sent = end or begin.end(), end or sent
-            if row and out.found_since(row.before) and self._quoted(src, row.start, pos):
+            if row and out.found_since(row.before) and in_quotes(src.text, row.start, pos):
                 out.rewind(row.before)
                 row, sent = None, row.start
+        rest = blank_end(src.text, pos)
+        if row and src.cut and _BEGINS.held_from(src.text, rest) == rest:
+            out.rewind(row.before)
+            sent = row.start
         passed(len(src.text))
-
-    def _quoted(self, src: Source, start: int, end: int) -> bool:
-        return in_quotes(src.text, start, end) or (end == len(src.text) and src.cut)
 
     def _role_end(self, src: Source, pos: int) -> Steps[int | None]:
         """Return where the channel begins if the text goes on with the role that the prompt began."""
@@ -155,7 +156,7 @@ class HarmonyFormat:
         header = src.text[start:header_end]
         recipient = _RECIPIENT.search(header)
         if recipient:
-            item = yield from self._call(src, start, recipient[1].removeprefix("functions."), body)
+            item = yield from self._call(src, start, recipient[1], body)
             out.add(item)
             return item.span[1]
         channel = _CHANNEL.search(header)
@@ -180,6 +181,8 @@ class HarmonyFormat:
         return stop.end() if stop.group() in _CLOSERS else stop.start()
 
     def _call(self, src: Source, start: int, name: str, body: int) -> Steps[Item]:
+        if not name:
+            return (yield from self._fault(src, start, body, "missing_name", "The recipient is no tool."))
         pos = yield from src.past_blank(body)
         if not src.text.startswith("{", pos):
             kind = "unclosed" if pos == len(src.text) else "bad_structure"

@@ -39,7 +39,7 @@ class HermesFormat(JsonBlockFormat):
         while (yield from src.at(self._opener, pos)):
             pos = yield from src.past_blank(pos + len(opener))
         if pos == len(src.text) or src.text[pos] != "{":
-            if not self.stands_free(src.text, start):
+            if not self.stands_free(src, start):
                 return None
             return self.broken(src, "The call is not a JSON object.", pos)
         body = yield from read_json(src, pos)

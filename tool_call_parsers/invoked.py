@@ -15,6 +15,9 @@ from trajectories.messages import ToolCall
 
 _ATTRIBUTES = re.compile(r"""\s*([A-Za-z]+)=(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 
+_IS_JSON = {"true": False, "false": True}
+"""What the attribute ``string`` says."""
+
 
 class InvokeFormat(TaggedFormat):
     """The syntax, for any prefix of the tags and any names of the section around the calls.
@@ -40,7 +43,7 @@ class InvokeFormat(TaggedFormat):
 
     def head(self, src: Source, start: int, opener: str) -> Steps[Tag | Block | Broken | None]:
         """Read ``<invoke name="n">``, or the opening of a section."""
-        free = self.stands_free(src.text, start)
+        free = self.stands_free(src, start)
         pos = start + len(opener)
         if opener in self._sections:
             pos = yield from src.past_blank(pos)
@@ -64,8 +67,7 @@ class InvokeFormat(TaggedFormat):
         name = attributes.get("name", "").strip()
         if not name:
             return Broken("missing_name", f"A tag has no name. {self.advice}", tag.end)
-        string = attributes.get("string")
-        return Tag(name, tag.end, None if string is None else string != "true")
+        return Tag(name, tag.end, _IS_JSON.get(attributes.get("string", "").lower()))
 
     def opening(self, key: str) -> str:
         """Return the beginning of the tag of one parameter."""

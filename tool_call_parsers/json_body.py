@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import msgspec
 
-from tool_call_parsers.source import Source, Steps
+from tool_call_parsers.source import Markers, Source, Steps
 
 MAX_DEPTH = 200
 """Deepest nesting accepted; the decoder's own limit depends on the interpreter's stack."""
@@ -25,8 +25,11 @@ _PATIENCE = 8
 counted: its error counts the lines from the beginning of the text, which many times over is quadratic."""
 
 _STRUCTURE = re.compile(r"[ \t\r\n0-9,:+\-.eEtrufalsn]*")
-_STRING = re.compile(r'(?:[^"\\\x00-\x1f]++|\\.)*+', re.DOTALL)
+_STRING = {q: re.compile(rf"[^{q}\\\x00-\x1f]*+(?:\\.[^{q}\\\x00-\x1f]*+)*+", re.DOTALL) for q in "\"'"}
 """The inside of a string; possessive, so that it never backtracks."""
+
+_WORDS = Markers(("None", "True", "False", "NaN", "Infinity", "undefined"))
+"""Words of other languages: no JSON, yet no reason to lose the end of the value."""
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 
@@ -117,13 +120,15 @@ def read_json(src: Source, pos: int) -> Steps[JsonValue | JsonFault]:
     scan = Scan(pos)
     while not scan.advance(src.text):
         if src.ended:
-            fault = JsonFault("The JSON is not complete: the text ends inside it.", len(src.text), ended=True)
             break
         yield
-    else:
-        if not scan.fault:
-            return _decoded(src.text[pos : scan.pos], scan.pos)
+    if not scan.open:
+        end = scan.pos
+        return JsonFault(scan.fault, end, end=end) if scan.fault else _decoded(src.text[pos:end], end)
+    if scan.fault:
         fault = JsonFault(scan.fault, scan.resume)
+    else:
+        fault = JsonFault("The JSON is not complete: the text ends inside it.", len(src.text), ended=True)
     src.unclosed = dict.fromkeys(scan.open, fault)
     return fault
 
@@ -151,12 +156,15 @@ def _too_deep(value: dict[str, Any] | list[Any], levels: int = MAX_DEPTH) -> boo
 class Scan:
     """Bracket counting over JSON text that grows."""
 
-    __slots__ = ("_closed_string", "_string", "fault", "open", "pos", "resume")
+    __slots__ = ("_closed_string", "_failed", "_string", "fault", "open", "pos", "resume")
 
     def __init__(self, pos: int):
         self.pos = pos
         self.fault: str | None = None
+        """What is wrong; there may be an end nevertheless."""
         self.resume = pos
+        """Where that stands."""
+        self._failed = False
         self.open: list[int] = []
         """Where the brackets stand that are still open."""
         self._string: int | None = None
@@ -165,8 +173,8 @@ class Scan:
         """Where the string begins that ended just before ``pos``."""
 
     def advance(self, text: str) -> bool:
-        """Go on through ``text``; True once the value is whole or cannot be JSON."""
-        while not self.fault:
+        """Go on through ``text``; True once the value is whole or its end cannot be told."""
+        while not self._failed:
             if self._string is not None:
                 waiting = self._in_string(text, self._string)
             else:
@@ -179,13 +187,14 @@ class Scan:
 
     def _in_string(self, text: str, start: int) -> bool:
         """Go on to the string's end; True if the text at hand ends first."""
-        self.pos = pos = _end_of(_STRING, text, self.pos)
+        self.pos = pos = _end_of(_STRING[text[start]], text, self.pos)
         if pos == len(text) or text[pos] == "\\":
             return True
-        if text[pos] == '"':
-            self.pos, self._string, self._closed_string = pos + 1, None, start
+        self.pos = pos + 1
+        if text[pos] == text[start]:
+            self._string, self._closed_string = None, start
         else:
-            self._fail("a string holds a line break or control character; write it escaped, as \\n", start)
+            self._note("a string holds a line break or control character; write it escaped, as \\n", start)
         return False
 
     def _between(self, text: str) -> bool:
@@ -202,9 +211,17 @@ class Scan:
                 )
                 return False
             self._closed_string = None
+        if word := _WORDS.pattern.match(text, pos):
+            self.pos = word.end()
+            self._note(f"{word.group()} is no JSON", pos)
+            return False
+        if _WORDS.held_from(text, pos) == pos:
+            return True
         self.pos = pos + 1
-        if char == '"':
+        if char in _STRING:
             self._string = pos
+            if char == "'":
+                self._note("a string stands between single quotes, not double ones", pos)
         elif char in "{[":
             self.open.append(pos)
             if len(self.open) > MAX_DEPTH:
@@ -215,8 +232,13 @@ class Scan:
             self._fail(f"{char!r} stands where a value, a comma or a closing bracket belongs", pos)
         return False
 
-    def _fail(self, what: str, resume: int) -> None:
-        self.fault, self.resume = f"The JSON is not valid: {what}.", resume
+    def _note(self, what: str, pos: int) -> None:
+        if self.fault is None:
+            self.fault, self.resume = f"The JSON is not valid: {what}.", pos
+
+    def _fail(self, what: str, pos: int) -> None:
+        self._note(what, pos)
+        self._failed = True
 
 
 def _end_of(pattern: re.Pattern[str], text: str, pos: int) -> int:

@@ -51,7 +51,7 @@ class JsonListFormat(BlockFormat):
             element = yield from self._element(src, pos)
             return element if isinstance(element, Broken) else (yield from self._closed(src, [element]))
         if not src.text.startswith("[", pos):
-            free = self.stands_free(src.text, start)
+            free = self.stands_free(src, start)
             return self.broken(src, f"After {opener} comes no list of calls.", pos) if free else None
         return (yield from self._list(src, pos + 1))
 
@@ -59,7 +59,7 @@ class JsonListFormat(BlockFormat):
         items: list[Item] = []
         pos = yield from src.past_blank(pos)
         while not src.text.startswith("]", pos):
-            if not src.text.startswith("{", pos):
+            if not src.text.startswith(("{", "["), pos):
                 broken = self.broken(src, "In the list stands something that is no call.", pos)
                 return replace(broken, items=tuple(items), start=pos)
             item = yield from self._element(src, pos)
@@ -116,13 +116,25 @@ class GraniteFormat(JsonListFormat):
 
 
 class Phi4MiniFormat(JsonListFormat):
-    """Phi-4-mini."""
+    """Phi-4-mini; ``functools`` is a module of Python too."""
 
     openers = ("functools", "<|tool_call|>")
     closers = ("<|/tool_call|>",)
     ends = ("<|end|>", "<|endoftext|>")
     arguments_keys = ("arguments", "parameters")
     example = 'functools[{"name": "tool", "arguments": {"argument": "value"}}]'
+
+    def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
+        """Read a list of calls; the word alone is prose."""
+        if opener == "functools":
+            pos = yield from src.past_blank(start + len(opener))
+            if src.text.startswith("[", pos):
+                pos = yield from src.past_blank(pos + 1)
+            elif not src.text.startswith("{", pos):
+                return None
+            if pos < len(src.text) and src.text[pos] not in "{]":
+                return None
+        return (yield from super().read(src, start, opener))
 
 
 class HunyuanA13BFormat(JsonListFormat):

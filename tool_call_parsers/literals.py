@@ -16,8 +16,11 @@ _MAX_DEPTH = 100
 """Deepest nesting accepted: the reader recurses."""
 
 _BLANK = re.compile(r"\s*")
-_STRING = {quote: re.compile(rf"(?:[^{quote}\\\r\n]++|\\[^\r\n])*+") for quote in "'\""}
+_STRING = {q: re.compile(rf"[^{q}\\\r\n]*+(?:\\[^\r\n][^{q}\\\r\n]*+)*+") for q in "'\""}
 """The inside of a string; possessive, so that it never backtracks."""
+
+_ON_LINES = {q: re.compile(rf"[^{q}\\]*+(?:\\.[^{q}\\]*+)*+", re.DOTALL) for q in "'\""}
+"""The same with line breaks in it, which is wrong, yet shows where the string ends."""
 
 _LONG_STRING = {
     quote: re.compile(rf"(?:[^{quote}\\]++|\\.|{quote}{quote}?(?=[^{quote}]))*+", re.DOTALL)
@@ -217,10 +220,11 @@ def read_group(src: Source, pos: int, marks: Markers = _BRACKETS) -> Steps[Group
                 end = yield from _long_string_end(src, pos + 2, quote)
             else:
                 end = yield from _string_end(src, pos, quote)
+                on_lines = any(src.text.find(line_break, pos, end) >= 0 for line_break in "\r\n")
+                if on_lines and (end is None or not (yield from _goes_on(src, end))):
+                    return Group(mark.start(), "a string is not closed on its line: write line breaks as \\n")
             if end is None:
                 return Group(len(src.text), "the text ends inside a string", cut=True)
-            if src.text[end - 1] != mark.group():
-                return Group(mark.start(), "a string is not closed on its line: write line breaks as \\n")
             pos = end
         elif quote not in BRACKETS:
             return Group(mark.start(), f"{quote} stands in them")
@@ -243,11 +247,17 @@ def _long_string_end(src: Source, pos: int, quote: str) -> Steps[int | None]:
 
 
 def _string_end(src: Source, pos: int, quote: str) -> Steps[int | None]:
-    """Wait for the end of a string: right after its quote or a line break; None where the text ends first."""
+    """Wait for the end of a string; None where the text ends first."""
     while True:
-        pos = yield from src.past(_STRING[quote], pos)
-        if pos + 1 < len(src.text) or src.text[pos : pos + 1] not in ("", "\\"):
+        pos = yield from src.past(_ON_LINES[quote], pos)
+        if src.text.startswith(quote, pos):
             return pos + 1
         if src.ended:
             return None
         yield
+
+
+def _goes_on(src: Source, pos: int) -> Steps[bool]:
+    """Tell whether at ``pos`` the arguments go on after a string."""
+    pos = yield from src.past_blank(pos)
+    return src.text.startswith((",", ":", ")", "]", "}"), pos)

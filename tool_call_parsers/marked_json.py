@@ -43,7 +43,7 @@ class MarkedJsonFormat(JsonBlockFormat):
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read one call, or the opening of a section."""
-        free = self.stands_free(src.text, start)
+        free = self.stands_free(src, start)
         pos = yield from src.past_blank(start + len(opener))
         if opener in self.section_openers:
             if (yield from src.at(self.after_body, pos)) in self.openers:
@@ -54,6 +54,8 @@ class MarkedJsonFormat(JsonBlockFormat):
             return head if free else None
         pos = yield from src.past_blank(head.end)
         if src.text[pos : pos + 1] != "{":
+            if not free and src.text[pos : pos + 1] not in ("", "[", '"'):
+                return None
             return self.broken(src, f"The arguments of {head.name!r} are not a JSON object.", pos)
         body = yield from read_json(src, pos)
         if isinstance(body, JsonFault):

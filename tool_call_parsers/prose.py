@@ -37,10 +37,15 @@ def in_quotes(text: str, start: int, end: int) -> bool:
 class Quotes:
     """Whether a position in growing prose stands inside a code fence or an inline code span."""
 
-    __slots__ = ("_fenced", "_inline", "_pos")
+    __slots__ = ("_begin", "_fenced", "_inline", "_pos")
 
     def __init__(self, pos: int):
-        self._pos, self._fenced, self._inline = pos, False, False
+        self.begin(pos)
+
+    def begin(self, pos: int) -> None:
+        """Begin with the text that begins at ``pos``."""
+        self._begin = pos
+        self.restart(pos)
 
     def restart(self, pos: int) -> None:
         """Begin anew at ``pos``, outside of any quote."""
@@ -52,7 +57,7 @@ class Quotes:
             self._pos = pos
             return None
         lines = text[self._pos : pos].split("\n")
-        whole_line = starts_line(text, self._pos)
+        whole_line = self._pos == self._begin or starts_line(text, self._pos)
         self._pos = pos
         for number, line in enumerate(lines):
             if number:

@@ -31,7 +31,7 @@ class PythonicFormat(BlockFormat):
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
         """Read a list of calls."""
-        free = self.stands_free(src.text, start)
+        free = self.stands_free(src, start)
         pos = start + len(opener)
         if opener != "[":
             pos = yield from src.past_blank(pos)

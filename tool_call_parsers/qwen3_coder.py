@@ -30,7 +30,7 @@ class Qwen3CoderFormat(TaggedFormat):
     def head(self, src: Source, start: int, opener: str) -> Steps[Tag | Broken | None]:
         """Read ``<tool_call><function=n>``."""
         pos = start
-        free = self.stands_free(src.text, start)
+        free = self.stands_free(src, start)
         while (mark := (yield from src.at(_HEAD, pos))) == "<tool_call>":
             pos = yield from src.past_blank(pos + len(mark))
         if mark is None:

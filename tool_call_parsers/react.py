@@ -11,7 +11,7 @@ from tool_call_parsers.base import Parser
 from tool_call_parsers.blocks import BlockFormat
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item
 from tool_call_parsers.literals import BRACKETS, Literals, NotALiteral, read_group
-from tool_call_parsers.prose import starts_line
+from tool_call_parsers.prose import blanks_before
 from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps
 from trajectories.messages import ToolCall, ToolSchema
@@ -35,7 +35,8 @@ class ReactFormat(BlockFormat):
 
     def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | None]:
         """Read one call, or the marker of the answer."""
-        if not starts_line(src.text, start):
+        answers = src.text.endswith("ANSWER:", 0, blanks_before(src.text, start))
+        if answers or not self.stands_free(src, start):
             return None
         pos = yield from src.past(_SPACES, start + len(opener))
         if opener == "ANSWER:":

@@ -61,29 +61,31 @@ ALIASES = {
     "deepseek_v3_1": "deepseek_v31",
 }
 
-_SIGNS = {
-    "<longcat_tool_call>": "longcat",
-    "｜DSML｜tool_calls": "deepseek_v4",
-    "｜DSML｜": "deepseek_v32",
-    "```json\\n": "deepseek_v3",
-    "<｜tool▁sep｜>": "deepseek_v31",
-    "<|tool_calls_section_begin|>": "kimi_k2",
-    "<minimax:tool_call>": "minimax_m2",
-    "<start_function_call>": "functiongemma",
-    "to=functions.": "gpt_oss",
-    "<arg_key>": "glm45",
-    "<function=": "qwen3_coder",
-    "functools[": "phi4_mini",
-    "<function_calls>": "olmo3",
-    "<tool_calls>": "hunyuan_a13b",
-    "[ARGS]": "mistral_v11",
-    "[TOOL_CALLS]": "mistral",
-    "<|python_start|>": "llama4_pythonic",
-    "<|python_tag|>": "llama3_json",
-    "<|tool_call|>": "granite",
-    "<tool_call>": "hermes",
-}
-"""What only the template of a family holds, the more telling signs first."""
+_SIGNS = [
+    ("longcat", "<longcat_tool_call>"),
+    ("deepseek_v4", "｜DSML｜tool_calls"),
+    ("deepseek_v32", "｜DSML｜"),
+    ("deepseek_v3", "<｜tool▁sep｜>", "```json"),
+    ("deepseek_v31", "<｜tool▁sep｜>"),
+    ("kimi_k2", "<|tool_calls_section_begin|>"),
+    ("minimax_m2", "<minimax:tool_call>"),
+    ("functiongemma", "<start_function_call>"),
+    ("gpt_oss", "to=functions."),
+    ("glm45", "<arg_key>"),
+    ("qwen3_coder", "<function="),
+    ("phi4_mini", "functools["),
+    ("olmo3", "<function_calls>"),
+    ("hunyuan_a13b", "<tool_calls>"),
+    ("mistral_v11", "[ARGS]"),
+    ("mistral", "[TOOL_CALLS]"),
+    ("llama4_pythonic", "<|python_start|>"),
+    ("llama3_json", "<|python_tag|>"),
+    ("granite", "<|tool_call|>"),
+    ("hermes", "<tool_call>"),
+    ("llama3_json", '{"name": function name, "parameters"'),
+    ("pythonic", "[func_name1("),
+]
+"""Families, each with what only its template holds; the more telling signs first."""
 
 
 def available_parsers() -> list[str]:
@@ -93,7 +95,8 @@ def available_parsers() -> list[str]:
 
 def detect(chat_template: str) -> str | None:
     """Return the name of the parser for models with this chat template; None where nothing tells."""
-    return next((name for sign, name in _SIGNS.items() if sign in chat_template), None)
+    held = (name for name, *signs in _SIGNS if all(sign in chat_template for sign in signs))
+    return next(held, None)
 
 
 def get_parser(

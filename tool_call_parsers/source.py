@@ -71,7 +71,17 @@ class Markers:
 class Source:
     """The text of one completion so far."""
 
-    __slots__ = ("_absent", "bad_json", "finish_reason", "guessed", "memo", "text", "tokens", "unclosed")
+    __slots__ = (
+        "_absent",
+        "bad_json",
+        "finish_reason",
+        "guessed",
+        "memo",
+        "part_end",
+        "text",
+        "tokens",
+        "unclosed",
+    )
 
     def __init__(self, tokens: TokenMap | None = None):
         self.text = ""
@@ -79,6 +89,8 @@ class Source:
         self.tokens = tokens
         self.memo: dict[Hashable, Any] = {}
         """What looking ahead has shown, kept by who looked: so many bad blocks in a row stay linear."""
+        self.part_end = 0
+        """Where the last block or think block ended."""
         self.bad_json = 0
         """How many values that are no JSON, or not yet whole, were tried so far."""
         self.guessed = False

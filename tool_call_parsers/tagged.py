@@ -108,11 +108,20 @@ class TaggedFormat(BlockFormat):
         if end is None:
             pos = yield from src.past_blank(body_end)
             return self.broken(src, f"{self.closers[-1]} is missing.", pos)
-        stray = yield from src.until(self._after_call, end)
-        if stray and stray.group() == self.value_closer:
+        if (yield from self._value_ends_later(src, end)):
             what = f"A value holds {self.value_closer}, so its end is not clear."
             return Broken("bad_structure", f"{what} {self.advice}", end)
         return Block(end, [self._call(head.name, raw, start, end)])
+
+    def _value_ends_later(self, src: Source, pos: int) -> Steps[bool]:
+        """Tell whether before the next block a closing tag is left over that may end a value."""
+        left_over = False
+        while (tag := (yield from src.until(self._after_call, pos))) and tag.group() == self.value_closer:
+            left_over = True
+            pos = yield from src.past_blank(tag.end())
+            if pos == len(src.text) or (yield from self.next_tag(src, pos)):
+                return True
+        return left_over and tag is None and src.cut
 
     def _value(self, src: Source, tool: str, tag: Tag, given: Any) -> Steps[RawValue | Broken]:
         """Find the end of the value that begins after ``tag``."""

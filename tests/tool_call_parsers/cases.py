@@ -124,6 +124,34 @@ def generic_cases(spelling: Spelling) -> Iterator[Case]:
     mention = f"A call begins with `{spelling.opener}` here."
     think, think_end = opener.strip(), closer.strip()
     one = turn(NOW)
+    for name, text, prompted in (
+        ("a think block", f"{think}Hm.{think_end}", False),
+        ("the prompt's think block", f"Hm.{think_end}", True),
+    ):
+        yield case(
+            f"call right after {name}", text + one, calls=[NOW], reasoning="Hm.", reasoning_open=prompted
+        )
+        yield case(
+            f"malformed call right after {name}",
+            text + spelling.turn([spelling.bad]),
+            errors=[spelling.bad_kind],
+            reasoning="Hm.",
+            reasoning_open=prompted,
+        )
+    yield case(
+        "draft before a closing think marker that nobody opened, right before a call",
+        f"Hm. {one}{think_end}{one}",
+        calls=[NOW],
+        reasoning=f"Hm. {one}",
+        prefix_reasons=(),
+    )
+    yield case(
+        "think block opened by the prompt and the model",
+        f"{think}Hm.{think_end}{one}",
+        calls=[NOW],
+        reasoning="Hm.",
+        reasoning_open=True,
+    )
     yield case(
         "draft in a second think block",
         f"{opener}a{think_end}{think}b\n{one}{closer}{one}",

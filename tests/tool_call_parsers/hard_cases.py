@@ -112,6 +112,12 @@ def hermes() -> list[Case]:
         ("opening tag for a closing one", f"<tool_call>\n{now}\n<tool_call>", [NOW], ["unclosed"]),
         ("text in place of the closing tag", f"<tool_call>\n{now}\nDone.", [], ["bad_structure"]),
         ("a fence that never closed before a call", f"```python\nx=1\n{block}", [NOW], [], "```python\nx=1", ("prefix_reasons", ())),
+        ("CRLF everywhere", f"Well.\n{block}\nDone".replace("\n", "\r\n"), [NOW], [], "Well.\r\nDone"),
+        ("CRLF around a thought", f"<think>\n a\nb \n</think>\n\nWell.\n{block}".replace("\n", "\r\n"), [NOW], [], "Well.", ("reasoning", " a\r\nb ")),
+        ("CR at the ends of a thought", "<think>\ra\r</think>Ok", [], [], "Ok", ("reasoning", "\ra\r")),
+        ("a fence right after a thought", f"<think>Hm.</think>```\n{block}\n```", [], [], f"```\n{block}\n```", ("reasoning", "Hm."), ("prefix_reasons", ("length",))),
+        ("closing tag in a string of several lines", '<tool_call>\n{"name": "write_file", "arguments": {"content": "\n</tool_call>\n"}}\n</tool_call>\nOk', [], ["invalid_json"], "Ok"),
+        ("closing tag in single quotes", f"<tool_call>\n{{'name': 'write_file', 'arguments': {{'content': '</tool_call>'}}}}\n</tool_call>\n{block}", [NOW], ["invalid_json"]),
         ("floats that look like integers", '<tool_call>\n{"name": "add", "arguments": {"a": 1e5, "b": -0.0}}\n</tool_call>', [("add", {"a": 1e5, "b": -0.0})]),
     )  # fmt: skip
 
@@ -138,6 +144,9 @@ def qwen3_coder() -> list[Case]:
         ("a Python dictionary", call(("options", "{'a': 1}"), name="add"), [("add", {"options": "{'a': 1}"})], ["type_mismatch"]),
         ("words for a string", call(("zip", "null"), ("note", "None"), name="add"), [("add", {"zip": "null", "note": "None"})]),
         ("a parameter after the function", "<tool_call>\n<function=write_file>\n</function>\n<parameter=path>\na\n</parameter>\n</tool_call>", [], ["bad_structure"]),
+        ("a closing tag mentioned after a call", f"{call(name='now')}\nThe tag </parameter> closes.", [NOW], [], "The tag </parameter> closes."),
+        ("a closing tag that may be real after a call", f"{call(name='now')}\nThe tag is </parameter>", [], ["bad_structure"]),
+        ("a closing tag mentioned after a call, cut", f"{call(name='now')}\nThe tag </parameter> closes", [], ["bad_structure"], None, ("finish_reason", "length")),
         ("text in the function", "<tool_call>\n<function=write_file>\nWords\n<parameter=path>\na\n</parameter>\n</function>\n</tool_call>", [], ["bad_structure"]),
         ("text between parallel calls", f"{call(name='now')}\nand\n{call(name='now')}", [NOW, NOW], [], "and"),
     )  # fmt: skip
@@ -201,6 +210,8 @@ def dsml() -> list[Case]:
         ("attributes the other way round", turn(invoke('<｜DSML｜parameter string="true" name="path">a</｜DSML｜parameter>')), [("write_file", {"path": "a"})]),
         ("attributes in single quotes", turn("<｜DSML｜invoke name='now'>\n</｜DSML｜invoke>"), [NOW]),
         ("the attribute decides, not the look", turn(invoke(value("5", "zip") + value("5", "a", "false"), "add")), [("add", {"zip": "5", "a": 5})]),
+        ("the attribute in capitals", turn(invoke(value("5", "zip", "True") + value("5", "a", "FALSE"), "add")), [("add", {"zip": "5", "a": 5})]),
+        ("another word in the attribute: typed by schema", turn(invoke(value("5", "zip", "yes") + value("5", "a", "no"), "add")), [("add", {"zip": "5", "a": 5})]),
         ("text marked as JSON", turn(invoke(value("hello", "path", "false"))), [("write_file", {"path": "hello"})], ["type_mismatch"]),
         ("closing tag without its prefix", turn(invoke('<｜DSML｜parameter name="path" string="true">a</parameter>')), [], ["bad_structure"]),
         ("two sections", f"{now}\nand\n{now}", [NOW, NOW], [], "and"),
@@ -266,6 +277,7 @@ def mistral() -> list[Case]:
             ("arguments as a string", '[TOOL_CALLS][{"name": "add", "arguments": "{\\"a\\": 1}"}]', [("add", {"a": 1})], ["type_mismatch"]),
             ("closing bracket missing", f"[TOOL_CALLS][{now}", [NOW]),
             ("the newer syntax", "[TOOL_CALLS]now[ARGS]{}", [], ["bad_structure"]),
+            ("a list as an element", f"[TOOL_CALLS][[{now}], {now}]", [NOW], ["bad_structure"]),
             ("text after the list", f"[TOOL_CALLS][{now}]\nDone", [NOW], [], "Done"),
         ),
         *cases(
@@ -274,6 +286,9 @@ def mistral() -> list[Case]:
             ("taken off after an id", "[TOOL_CALLS]now[CALL_ID]abcdefghi{}", [NOW]),
             ("taken off before a blank", "[TOOL_CALLS]now {}", [], ["bad_structure"]),
             ("the marker mentioned before a brace", "The marker [TOOL_CALLS] and then {}.", [], [], "The marker [TOOL_CALLS] and then {}."),
+            ("the markers of a call mentioned", "Write [TOOL_CALLS]name[ARGS] and then JSON.", [], [], "Write [TOOL_CALLS]name[ARGS] and then JSON."),
+            ("arguments as a string after text", 'Ok[TOOL_CALLS]now[ARGS]"{}"', [], ["bad_structure"], "Ok"),
+            ("cut in the head of a second call", "Ok[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]no", [NOW], ["unclosed"], "Ok", ("finish_reason", "length")),
             ("the older syntax", f"[TOOL_CALLS][{now}]", [], ["bad_structure"]),
             ("text after a call", "[TOOL_CALLS]now[ARGS]{} and more", [NOW], [], " and more"),
             ("JSON over several lines", '[TOOL_CALLS]add[ARGS]{\n  "a": 1\n}', [("add", {"a": 1})]),
@@ -297,6 +312,9 @@ def llama3_json() -> list[Case]:
         ("parameters are null", '{"name": "now", "parameters": null}', [], ["bad_structure"]),
         ("parameters as a string", '{"name": "add", "parameters": "{\\"a\\": 1}"}', [("add", {"a": 1})], ["type_mismatch"]),
         ("Python literals", '{"name": "add", "parameters": {"flag": True}}', [], ["invalid_json"]),
+        ("a Python dictionary", "{'name': 'now', 'parameters': {}}", [], ["invalid_json"]),
+        ("an answer that is a Python dictionary", "{'name': 'Bob', 'age': None}", [], [], "{'name': 'Bob', 'age': None}"),
+        ("an answer that is no JSON", '{"name": "Bob", "age": NaN}', [], [], '{"name": "Bob", "age": NaN}'),
     )  # fmt: skip
 
 
@@ -321,6 +339,8 @@ def gpt_oss() -> list[Case]:
         ("ended as a text is", call(end="<|end|>"), [NOW]),
         ("ended by the next message", call(end="<|start|>assistant") + call(), [NOW, NOW]),
         ("an empty body", call(body=""), [], ["bad_structure"]),
+        ("recipient without a name", call("commentary to=functions. <|constrain|>json"), [], ["missing_name"]),
+        ("no recipient after to=", call("commentary to= <|constrain|>json"), [], ["missing_name"]),
         ("markers and a recipient mentioned", "I use <|channel|> a lot. to=me and then <|call|> here", [], [], "I use <|channel|> a lot. to=me and then <|call|> here"),
         ("two answers", "<|channel|>final<|message|>Hi<|end|><|start|>assistant<|channel|>final<|message|>Bye<|return|>", [], [], "Hi\nBye"),
     )  # fmt: skip
@@ -372,6 +392,8 @@ def pythonic() -> list[Case]:
         ("unpacking is no literal", "[add(**{'a': 1})]", [], ["bad_structure"]),
         ("an argument given twice", "[add(a=1, a=2)]", [], ["bad_structure"]),
         ("three quotes that never close", "[write_file(content='''x)]", [], ["unclosed"]),
+        ("a string of several lines between good calls", "[now(), write_file(content='a\n[b]\n'), now()]", [NOW, NOW], ["bad_structure"]),
+        ("the same, never closed", "[now(), write_file(content='a\n), now()]", [NOW], ["bad_structure"]),
         ("task list", "[x] done\n[ ] open", [], [], "[x] done\n[ ] open"),
     )  # fmt: skip
 
@@ -383,6 +405,55 @@ def olmo3() -> list[Case]:
     return cases(
         "olmo3",
         ("JSON's escaped slash", turn(r'write_file(path="http:\/\/x")'), [("write_file", {"path": "http://x"})]),
+    )  # fmt: skip
+
+
+def lists() -> list[Case]:
+    """An element of a list that is no call leaves its siblings alone."""
+    now = '{"name": "now", "arguments": {}}'
+    bad = {
+        "not a number": '{"name": "add", "arguments": {"b": NaN}}',
+        "Python's words": '{"name": "add", "arguments": {"flag": True, "note": None}}',
+        "single quotes": "{'name': 'add', 'arguments': {'zip': '}]'}}",
+        "a string of several lines": '{"name": "write_file", "arguments": {"content": "a\n]b\n"}}',
+    }
+    found: list[Case] = []
+    for family, marker in (
+        ("mistral", "[TOOL_CALLS]"),
+        ("granite", "<|tool_call|>"),
+        ("phi4_mini", "functools"),
+        ("hunyuan_a13b", "<tool_calls>"),
+    ):
+        rows = [
+            (name, f"{marker}[{now}, {element}, {now}]", [NOW, NOW], ["invalid_json"])
+            for name, element in bad.items()
+        ]
+        found += cases(family, *rows)
+    rows = [
+        (name, "; ".join([now, element, now]), [NOW, NOW], ["invalid_json"]) for name, element in bad.items()
+    ]
+    return [
+        *found,
+        *cases("llama3_json", *rows),
+        *cases("json", ("two lines in a fence", f"```json\n{now}\n{now}\n```\nOk", [NOW, NOW], [], "Ok")),
+        *cases(
+            "phi4_mini",
+            *(
+                (f"Python: {text!r}", text, [], [], text)
+                for text in ("functools", "functools.wraps", "import functools\nfunctools.reduce(a)", "functools[0]", "functools is a module.")
+            ),
+            ("its marker before a call that was cut", 'functools[{"na', [], ["unclosed"], None, ("finish_reason", "length")),
+        ),
+    ]  # fmt: skip
+
+
+def functiongemma() -> list[Case]:
+    begin, end = "<start_function_call>", "<end_function_call>"
+    now = f"{begin}call:now{{}}{end}"
+    return cases(
+        "functiongemma",
+        ("a bracket never closed before a sibling", f"{begin}call:add{{items:[1{end}{now}", [NOW], ["bad_structure"]),
+        ("the wrong closing bracket before a sibling", f"{begin}call:add{{items:[1}}{end}{now}", [NOW], ["bad_structure"]),
     )  # fmt: skip
 
 
@@ -403,6 +474,7 @@ def react() -> list[Case]:
         ("that string never closed", f"TOOL: write_file(content='''{lines}", [], ["unclosed"]),
         ("an argument that never closed before a sibling", "TOOL: add(items=[1)\nTOOL: now()", [NOW], ["bad_structure"]),
         ("a string that never closed before a sibling", "TOOL: add(items='x)\nTOOL: now()", [NOW], ["bad_structure"]),
+        ("a call on the line of an answer", "ANSWER: TOOL: now()", [], [], "TOOL: now()"),
         ("a string and more is raw text", 'TOOL: search("a" + b)', *given('"a" + b')),
     )  # fmt: skip
 
@@ -422,5 +494,7 @@ HARD = [
     *minimax_m2(),
     *pythonic(),
     *olmo3(),
+    *lists(),
+    *functiongemma(),
     *react(),
 ]

@@ -100,6 +100,19 @@ def test_a_cut_call_is_unclosed_wherever_it_was_cut(family):
         assert kinds <= {"unclosed"}, text[:end]
 
 
+BARE = {"pythonic", "llama4_pythonic", "llama3_json", "json", "react"}
+"""Families whose calls have no marker of their own."""
+
+
+@pytest.mark.parametrize("family", [family for family in SPELLINGS if family not in BARE])
+def test_quoted_calls_are_no_calls_wherever_they_were_cut(family):
+    spelling = SPELLINGS[family]
+    text = 'The form is "' + spelling.turn([spelling.call("now", {}), spelling.call("now", {})])
+    for end in range(1, len(text) + 1):
+        message = PARSERS[family].parse(text[:end], "length")
+        assert (message.content, message.tool_calls, message.errors) == (text[:end], [], [])
+
+
 @each_case
 def test_spans_are_where_the_raw_text_stands(case):
     message = parse(case)
