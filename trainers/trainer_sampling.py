@@ -29,6 +29,8 @@ NEUTRAL = {
 def trainer_sampling(params: Mapping[str, Any], usual: SamplingConfig) -> SamplingConfig:
     """Return how a trainer wants tokens sampled; what is left out or None is as the environment is set.
 
+    A turn never gets more tokens than the environment gives it.
+
     Raises:
         ConfigError: It wants what environments don't offer, or a value that can't be.
     """

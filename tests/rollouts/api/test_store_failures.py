@@ -148,7 +148,7 @@ async def test_a_full_disk_is_told_and_once_there_is_space_it_goes_on(tmp_path):
     )
     try:
         url = f"http://127.0.0.1:{port}"
-        async with RolloutClient(url, give_up_after_s=30) as client:
+        async with RolloutClient(url, give_up_after_s=120) as client:
             env_id = (await client.register("test")).env_id
             await client.push(env_id, group_of("before"))
             full = (tmp_path / "q.db-wal").stat().st_size
@@ -251,7 +251,7 @@ async def test_answers_of_redis_that_are_lost_lose_no_group_and_queue_none_twice
     async with (
         redis_server(tmp_path) as real,
         losing_answers(real) as (port, lose),
-        queue_over(RedisStore(f"redis://127.0.0.1:{port}/0")) as queue,
+        queue_over(RedisStore(f"redis://127.0.0.1:{port}/0", owner_s=600)) as queue,
     ):
 
         async def repeated(call):
