@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rollouts.api.settings import ServerConfig
+from rollouts.api.settings import HttpAddress, ServerConfig
 
 
 class ServeConfig(BaseModel):
@@ -13,7 +13,7 @@ class ServeConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
-    url: str | None = None
+    url: HttpAddress | None = None
     """Rollout API to push to; if unset, one is started in this process, on loopback."""
     wire: Literal["native", "atropos"] = "native"
     """What the rollout API speaks; `atropos` is for that project's own server, version 0.4."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from inference.vllm_weights import VllmWeights
 from rollouts.api.client import ApiError, RolloutClient
-from rollouts.api.settings import read_token
+from rollouts.api.settings import HttpAddress, read_token
 from trainers.api_source import LEASE_S, ApiSource
 from trainers.grpo_config import GrpoConfig
 from trainers.grpo_run import train
@@ -27,7 +27,7 @@ class _Section(BaseModel):
 class RolloutApi(_Section):
     """Where groups come from."""
 
-    url: str = "http://127.0.0.1:8000"
+    url: HttpAddress = "http://127.0.0.1:8000"
     token_file: Path | None = None
     """File that holds the rollout API's token."""
     lease_s: float = Field(default=LEASE_S, gt=0)
@@ -37,7 +37,7 @@ class RolloutApi(_Section):
 class VllmServers(_Section):
     """Who samples: vLLM servers started with VLLM_SERVER_DEV_MODE=1, on this file system."""
 
-    urls: list[str] = Field(min_length=1)
+    urls: list[HttpAddress] = Field(min_length=1)
 
 
 class GrpoCommand(_Section):

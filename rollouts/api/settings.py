@@ -1,6 +1,7 @@
 """Settings of a rollout API server, from flags, a YAML file or the environment."""
 
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
@@ -12,6 +13,7 @@ from rollouts.api.sqlite_store import SqliteStore
 from trajectories.errors import ConfigError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+HttpAddress = Annotated[str, Field(pattern="^https?://.")]
 
 
 class ServerConfig(BaseModel):

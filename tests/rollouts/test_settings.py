@@ -59,6 +59,7 @@ def test_a_key_is_never_saved_readably():
 @pytest.mark.parametrize(
     ("flags", "complaint"),
     [
+        (["--serve.url", "localhost:8000"], "serve.url: String should match pattern '^https?://.'"),
         (["--env.gruop_size", "8"], "unknown setting env.gruop_size; did you mean env.group_size?"),
         (["--env.group_size", "many"], "env.group_size: "),
         (["--env.group_size", "0"], "env.group_size: "),

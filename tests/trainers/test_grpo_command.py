@@ -46,6 +46,13 @@ def test_a_setting_that_does_not_exist_is_named(tmp_path, capsys):
     assert "grpo.stepz" in capsys.readouterr().err
 
 
+def test_an_address_that_is_none_is_named(tmp_path, capsys):
+    config = tmp_path / "grpo.yaml"
+    config.write_text("grpo: {model: m, output_dir: o}\nvllm: {urls: ['localhost:8000']}\n")
+    assert main(["--config", str(config)]) == 2
+    assert "vllm.urls.0" in capsys.readouterr().err
+
+
 def test_a_file_that_is_missing_is_named(tmp_path, capsys):
     assert main(["--config", str(tmp_path / "none.yaml")]) == 2
     assert "none.yaml" in capsys.readouterr().err
