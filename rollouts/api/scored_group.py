@@ -16,8 +16,8 @@ from trajectories.trajectory import Group, StopReason, Trajectory
 MAX_KEY_CHARS = 512
 MAX_VERSION_CHARS = 200
 MAX_TOKEN_ID = 2**31 - 1
-MAX_LOGPROB = 0.01
-"""A little over 0, for engines that compute in few bits; far below Atropos' 1.0, which stands for none."""
+MAX_LOGPROB = 0.5
+"""Engines that compute in few bits round to just above 0; Atropos' 1.0, which stands for none, is more."""
 
 
 class BadGroup(ValueError):

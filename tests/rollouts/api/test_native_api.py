@@ -257,17 +257,12 @@ async def test_nan_in_json_is_refused(client, env_id):
 
 
 @pytest.mark.parametrize("number", [2**31, 2**63, 2**64, 10**30, -1])
-@pytest.mark.parametrize("encoding", [msgspec.json, msgspec.msgpack], ids=["json", "msgpack"])
-async def test_a_version_out_of_bounds_is_refused(client, env_id, encoding, number):
-    body = msgspec.to_builtins(group_of("g")) | {"policy_version": number}
-    try:
-        encoded = encoding.encode(body)
-    except OverflowError:
-        encoded = json.dumps(body).encode()
-    in_json = {"Content-Type": "application/json"} if encoded[:1] == b"{" else {}
-    status, detail = await post(client, f"/v1/groups?env_id={env_id}", encoded, **in_json)
+async def test_a_version_out_of_bounds_is_refused(client, env_id, number):
+    body = json.dumps(msgspec.to_builtins(group_of("g")) | {"policy_version": number}).encode()
+    in_json = {"Content-Type": "application/json"}
+    status, detail = await post(client, f"/v1/groups?env_id={env_id}", body, **in_json)
     assert status == 422 and "policy_version" in detail
-    with pytest.raises(ApiError, match=r"version|encode"):
+    with pytest.raises(ApiError, match="version"):
         await client.publish(number)
     assert await client.push(env_id, group_of("g")), "what was refused changed nothing"
 
@@ -284,10 +279,7 @@ async def test_integers_that_messagepack_can_not_hold_are_refused(client, env_id
 DEEP = 100_000
 NESTED = {
     "/v1/groups?env_id=0": b"\x81\xa6extras\x81\xa1a" + b"\x91" * DEEP + b"\xc0",
-    "/scored_data": b'{"tokens":[[1]],"masks":[[1]],"scores":[1],"images":'
-    + b"[" * DEEP
-    + b"]" * DEEP
-    + b"}",
+    "/scored_data": b'{"tokens":[[1]],"masks":[[1]],"scores":[1],"images":' + b"[" * DEEP,
 }
 
 
