@@ -84,6 +84,7 @@ class LegacyRoutes:
         self._service = service
         self._allow_reset = allow_reset
         self._latest: bytes | None = None
+        self._changing_trainer = asyncio.Lock()
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
@@ -110,9 +111,10 @@ class LegacyRoutes:
     async def register(self, request: web.Request) -> web.Response:
         """Register the trainer; a later registration replaces an earlier one."""
         registration = msgspec.json.decode(await request.read(), type=TrainerRegistration)
-        before = await self._trainer()
-        started = before is not None and before.started
-        await self._keep(Trainer(registration, registration.starting_step, started))
+        async with self._changing_trainer:
+            before = await self._trainer()
+            started = before is not None and before.started
+            await self._keep(Trainer(registration, registration.starting_step, started))
         return json_answer({"uuid": uuid.uuid4().int >> 65})
 
     async def register_env(self, request: web.Request) -> web.Response:
@@ -168,6 +170,10 @@ class LegacyRoutes:
 
     async def batch(self, request: web.Request) -> web.Response:
         """Give the trainer exactly its batch size in sequences, or null."""
+        async with self._changing_trainer:
+            return await self._batch(request)
+
+    async def _batch(self, request: web.Request) -> web.Response:
         trainer = await self._trainer()
         if trainer is None:
             message = "Trainer not registered. Call /register first."

@@ -240,6 +240,17 @@ async def test_environments_make_enough_for_a_large_batch_of_a_legacy_trainer(tm
             assert len(await next_batch(http)) == 32
 
 
+async def test_batches_that_are_asked_for_at_once_differ_and_count_as_a_step_each(tmp_path):
+    async with client_of(config_in(tmp_path)) as client, trainer(client.url) as http:
+        env_id = (await client.register("test")).env_id
+        for n in range(8):
+            await client.push(env_id, group_of(f"g{n}", rewards=(float(n),) * 4))
+        batches = await asyncio.gather(*(next_batch(http) for _ in range(4)))
+        async with http.get("/status") as response:
+            assert (await response.json())["current_step"] == 4
+    assert sorted(group["scores"][0] for batch in batches for group in batch) == [float(n) for n in range(8)]
+
+
 async def test_resetting_needs_the_operators_leave(tmp_path):
     async with client_of(config_in(tmp_path)) as client, aiohttp.ClientSession(client.url) as http:
         env_id = (await client.register("test")).env_id
