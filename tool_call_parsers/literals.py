@@ -193,7 +193,7 @@ _BRACKETS = Markers(BRACKETS)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Where the bracket that opens at a position closes, or what is wrong."""
+    """Where the parenthesis that opens at a position closes, or what is wrong."""
 
     end: int
     fault: str | None = None
@@ -203,11 +203,11 @@ class Group:
 
 
 def read_group(src: Source, pos: int, marks: Markers = _BRACKETS) -> Steps[Group]:
-    """Wait for the end of the bracketed text that begins at ``pos``, with its strings passed over.
+    """Wait for the end of the parenthesis that begins at ``pos``, with its strings passed over.
 
     Args:
         src: The text.
-        pos: Where the bracket opens.
+        pos: Where the parenthesis opens.
         marks: ``BRACKETS`` and what cannot stand between them outside of a string.
     """
     depth = 0
@@ -230,6 +230,8 @@ def read_group(src: Source, pos: int, marks: Markers = _BRACKETS) -> Steps[Group
             return Group(mark.start(), f"{quote} stands in them")
         else:
             depth += 1 if mark.group() in "([{" else -1
+            if depth == 0 and mark.group() != ")":
+                return Group(mark.start(), f"{mark.group()!r} stands where ')' belongs")
             if depth == 0:
                 return Group(pos)
     return Group(len(src.text), "the text ends inside the arguments", cut=True)

@@ -24,6 +24,8 @@ _JSON_TYPES: dict[type, str] = {
     type(None): "null",
 }
 
+_KNOWN_TYPES = set(_JSON_TYPES.values())
+
 _Json = dict[str, Any]
 
 
@@ -59,12 +61,13 @@ class ToolSchemas:
 
 
 def _types(schema: Any, root: _Json, depth: int) -> Iterator[str]:
-    """Yield the JSON types a schema allows; nothing where it does not say."""
+    """Yield the JSON types a schema allows, a string for an unknown one; nothing where it does not say."""
     if not isinstance(schema, dict) or depth > 8:
         return
     given = cast(_Json, schema)
     named = given.get("type")
-    yield from [named] if isinstance(named, str) else cast(list[str], named or [])
+    for name in [named] if isinstance(named, str) else cast(list[str], named or []):
+        yield name if name in _KNOWN_TYPES else "string"
     if given.get("nullable") is True:
         yield "null"
     if named is None:

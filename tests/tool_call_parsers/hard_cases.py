@@ -390,6 +390,8 @@ def pythonic() -> list[Case]:
         ("a sum is no literal", "[add(a=1+2)]", [], ["bad_structure"]),
         ("an f-string is no literal", "[write_file(content=f'{x}')]", [], ["bad_structure"]),
         ("unpacking is no literal", "[add(**{'a': 1})]", [], ["bad_structure"]),
+        ("the wrong closing bracket", "[now(]", [], ["bad_structure"]),
+        ("the wrong one after a good call", "[now(), add(a=1]", [NOW], ["bad_structure"]),
         ("an argument given twice", "[add(a=1, a=2)]", [], ["bad_structure"]),
         ("three quotes that never close", "[write_file(content='''x)]", [], ["unclosed"]),
         ("a string of several lines between good calls", "[now(), write_file(content='a\n[b]\n'), now()]", [NOW, NOW], ["bad_structure"]),
