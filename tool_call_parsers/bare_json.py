@@ -9,8 +9,8 @@ import json
 import re
 from typing import Any
 
-from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.block_format import BlockFormat
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.calls import call_from_json
 from tool_call_parsers.findings import Block, Broken, Fault, Item, Prose
 from tool_call_parsers.json_body import JsonFault, JsonValue, json_at_hand, read_json
@@ -142,7 +142,7 @@ class JsonFormat(BareJsonFormat):
         return pos + len(fence) if fence else end
 
 
-class Llama3Json(Parser):
+class Llama3Json(BlockParser):
     """Llama 3."""
 
     def build_format(self, tools: ToolSchemas) -> BareJsonFormat:
@@ -158,7 +158,7 @@ class Llama3Json(Parser):
         return json.dumps({"output": content}, ensure_ascii=False)
 
 
-class Json(Parser):
+class Json(BlockParser):
     """The text protocol."""
 
     def build_format(self, tools: ToolSchemas) -> BareJsonFormat:

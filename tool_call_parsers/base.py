@@ -11,7 +11,6 @@ what is only mentioned, drafted in a think block or cut off is no call.
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from tool_call_parsers.assembly import Assembly, Event, OpenReasoning
 from tool_call_parsers.schema import ToolSchemas
@@ -47,19 +46,6 @@ class ParserStream:
         return self._out.message()
 
 
-class Format(Protocol):
-    """What reads one format."""
-
-    @property
-    def example(self) -> str:
-        """How a call looks; shown to the model."""
-        ...
-
-    def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
-        """Read a completion to its end into ``out``."""
-        ...
-
-
 class Parser(ABC):
     """Parser and renderer of one format family.
 
@@ -84,11 +70,15 @@ class Parser(ABC):
         self.schemas = ToolSchemas(tools)
         self._tokenizer = tokenizer
         self._open_reasoning: OpenReasoning = calls_in_open_reasoning
-        self._format = self.build_format(self.schemas)
+
+    @property
+    @abstractmethod
+    def example(self) -> str:
+        """How a call looks; shown to the model."""
 
     @abstractmethod
-    def build_format(self, tools: ToolSchemas) -> Format:
-        """Build what reads this format."""
+    def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
+        """Read a completion to its end into ``out``."""
 
     def parse(
         self,
@@ -118,7 +108,7 @@ class Parser(ABC):
     def _begin(self, reasoning_open: bool) -> tuple[Source, Assembly, Steps[None]]:
         source = Source(TokenMap(self._tokenizer) if self._tokenizer else None)
         out = Assembly(source, self.schemas.names, self._open_reasoning, self.think)
-        return source, out, self._format.steps(source, out, reasoning_open)
+        return source, out, self.steps(source, out, reasoning_open)
 
     def render(self, message: Message) -> str:
         """Write an assistant message in this format."""
@@ -140,7 +130,7 @@ class Parser(ABC):
     def render_tools(self, schemas: Sequence[ToolSchema]) -> str:
         """Write the system text that tells the model its tools and how to call them."""
         listed = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
-        return f"You may call these tools:\n{listed}\n\nTo call a tool, write:\n{self._format.example}"
+        return f"You may call these tools:\n{listed}\n\nTo call a tool, write:\n{self.example}"
 
     def render_result(self, call: ToolCall, content: str) -> str:
         """Write the result of a call as the model expects to read it."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from tool_call_parsers.base import Parser
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.findings import Broken
 from tool_call_parsers.marked_json import Head, MarkedJsonFormat
 from tool_call_parsers.schema import ToolSchemas
@@ -73,7 +73,7 @@ class DeepSeekV3Format(DeepSeekV31Format):
         return fence_at + len(fence) if fence else pos
 
 
-class DeepSeekV31(Parser):
+class DeepSeekV31(BlockParser):
     """Calls in one section, arguments bare."""
 
     before_calls = ""

@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, cast
 
-from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.block_format import BlockFormat
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.findings import Block, Broken, Call, Fault
 from tool_call_parsers.json_body import decode_json
 from tool_call_parsers.schema import ToolSchemas
@@ -147,7 +147,7 @@ class _Reader:
         return found[1]
 
 
-class FunctionGemma(Parser):
+class FunctionGemma(BlockParser):
     """Calls of FunctionGemma."""
 
     def build_format(self, tools: ToolSchemas) -> FunctionGemmaFormat:

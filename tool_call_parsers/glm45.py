@@ -2,7 +2,7 @@
 
 import re
 
-from tool_call_parsers.base import Parser
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.findings import Broken
 from tool_call_parsers.schema import ToolSchemas, written
 from tool_call_parsers.source import Markers, Source, Steps
@@ -72,7 +72,7 @@ class Glm45Format(TaggedFormat):
 _OPENER = Markers(Glm45Format.openers)
 
 
-class Glm45(Parser):
+class Glm45(BlockParser):
     """Calls of GLM 4.5 and 4.6."""
 
     newline = "\n"

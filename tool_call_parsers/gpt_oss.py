@@ -20,7 +20,6 @@ from tool_call_parsers.findings import Fault, Item
 from tool_call_parsers.json_blocks import JsonRow
 from tool_call_parsers.json_body import JsonFault, read_json
 from tool_call_parsers.prose import after_quote, in_quotes
-from tool_call_parsers.schema import ToolSchemas
 from tool_call_parsers.source import Markers, Source, Steps, blank_end
 from trajectories.messages import Message, ParseErrorKind, Span, ToolCall
 
@@ -212,9 +211,16 @@ class GptOss(Parser):
 
     think = ("<|channel|>analysis<|message|>", "<|end|>")
 
-    def build_format(self, tools: ToolSchemas) -> HarmonyFormat:
-        """Build what reads this format."""
-        return HarmonyFormat()
+    _format = HarmonyFormat()
+
+    @property
+    def example(self) -> str:
+        """How a call looks."""
+        return self._format.example
+
+    def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
+        """Read a completion to its end into ``out``."""
+        return self._format.steps(src, out, reasoning_open)
 
     def render(self, message: Message) -> str:
         """Write an assistant message, as continued after ``<|start|>assistant``."""

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.block_format import BlockFormat
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.calls import call_from_json
 from tool_call_parsers.findings import Block, Broken, Item
 from tool_call_parsers.json_blocks import JsonBlockFormat
@@ -53,7 +53,7 @@ class HermesFormat(JsonBlockFormat):
         return Block(end, [call_from_json(body.value, (start, end), advice=self.advice)])
 
 
-class Hermes(Parser):
+class Hermes(BlockParser):
     """Calls as JSON objects in ``<tool_call>`` blocks; results in ``<tool_response>``."""
 
     tag = "tool_call"

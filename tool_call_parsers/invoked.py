@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tool_call_parsers.base import Parser
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.findings import Block, Broken
 from tool_call_parsers.json_body import decode_json
 from tool_call_parsers.schema import ToolSchemas, written
@@ -112,7 +112,7 @@ class MiniMaxM2Format(InvokeFormat):
         super().__init__(tools, "", ["minimax:tool_call"])
 
 
-class DeepSeekV32(Parser):
+class DeepSeekV32(BlockParser):
     """Calls in DSML; each value says whether it is a string or JSON."""
 
     section = "function_calls"
@@ -147,7 +147,7 @@ class DeepSeekV4(DeepSeekV32):
         return f"<tool_result>{content}</tool_result>"
 
 
-class MiniMaxM2(Parser):
+class MiniMaxM2(BlockParser):
     """Calls as ``<invoke>`` blocks; the schema types the values."""
 
     def build_format(self, tools: ToolSchemas) -> MiniMaxM2Format:

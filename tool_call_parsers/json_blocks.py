@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.block_format import BlockFormat
 from tool_call_parsers.findings import Block, Item
 from tool_call_parsers.json_body import json_at_hand
 from tool_call_parsers.schema import ToolSchemas

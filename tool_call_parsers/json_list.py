@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.block_format import BlockFormat
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.calls import call_from_json
 from tool_call_parsers.findings import Block, Broken, Fault, Item
 from tool_call_parsers.json_body import JsonValue, json_at_hand, read_json
@@ -146,7 +146,7 @@ class HunyuanA13BFormat(JsonListFormat):
     example = '<tool_calls>[{"name": "tool", "arguments": {"argument": "value"}}]</tool_calls>'
 
 
-class JsonListParser(Parser):
+class JsonListParser(BlockParser):
     """Calls in one list."""
 
     form: type[JsonListFormat]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tool_call_parsers.base import Parser
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.calls import call_from_arguments
 from tool_call_parsers.findings import Broken, Item
 from tool_call_parsers.marked_json import Head, MarkedJsonFormat
@@ -55,7 +55,7 @@ class KimiK2Format(MarkedJsonFormat):
         return Head(name, call_id.end, call_id.text)
 
 
-class KimiK2(Parser):
+class KimiK2(BlockParser):
     """Calls in one section, each with its id."""
 
     before_calls = ""

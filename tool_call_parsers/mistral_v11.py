@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tool_call_parsers.base import Parser
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.calls import call_from_arguments
 from tool_call_parsers.findings import Broken, Item, Word
 from tool_call_parsers.marked_json import Head, MarkedJsonFormat
@@ -56,7 +56,7 @@ class MistralV11Format(MarkedJsonFormat):
         return (yield from self.word(src, pos, stops, closing))
 
 
-class MistralV11(Parser):
+class MistralV11(BlockParser):
     """Calls with a marker each; native ids survive."""
 
     think = ("[THINK]", "[/THINK]")

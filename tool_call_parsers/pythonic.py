@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.block_format import BlockFormat
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose
 from tool_call_parsers.literals import JsonLiterals, Literals, NotALiteral, read_group
 from tool_call_parsers.schema import ToolSchemas
@@ -123,7 +123,7 @@ class Olmo3Format(PythonicFormat):
     example = '<function_calls>\ntool(argument="value")\n</function_calls>'
 
 
-class Pythonic(Parser):
+class Pythonic(BlockParser):
     """Calls in a Python list."""
 
     form: type[PythonicFormat] = PythonicFormat

@@ -1,6 +1,6 @@
 """Qwen3-Coder and Qwen 3.5: ``<function=n>`` with raw ``<parameter=k>`` values in ``<tool_call>``."""
 
-from tool_call_parsers.base import Parser
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.findings import Broken
 from tool_call_parsers.schema import ToolSchemas, written
 from tool_call_parsers.source import Markers, Source, Steps
@@ -51,7 +51,7 @@ class Qwen3CoderFormat(TaggedFormat):
         return key if isinstance(key, Broken) else Tag(key.text, key.end)
 
 
-class Qwen3Coder(Parser):
+class Qwen3Coder(BlockParser):
     """Calls as ``<function=…>`` blocks."""
 
     def build_format(self, tools: ToolSchemas) -> Qwen3CoderFormat:

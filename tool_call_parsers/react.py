@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tool_call_parsers.base import Parser
-from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.block_format import BlockFormat
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.findings import Block, Broken, Call, Fault, Item
 from tool_call_parsers.literals import BRACKETS, Literals, NotALiteral, read_group
 from tool_call_parsers.prose import blanks_before
@@ -93,7 +93,7 @@ def _unquoted(text: str) -> str:
         return text
 
 
-class React(Parser):
+class React(BlockParser):
     """Calls as lines of text."""
 
     def build_format(self, tools: ToolSchemas) -> ReactFormat:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tool_call_parsers.blocks import BlockFormat
+from tool_call_parsers.block_format import BlockFormat
 from tool_call_parsers.findings import Block, Broken, Call, Fault
 from tool_call_parsers.source import Markers, Source, Steps, any_of
 

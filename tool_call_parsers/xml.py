@@ -6,7 +6,7 @@ For models whose template has no tools, and for code: nothing in a value has to 
 import re
 from functools import cached_property
 
-from tool_call_parsers.base import Parser
+from tool_call_parsers.block_parser import BlockParser
 from tool_call_parsers.findings import Broken
 from tool_call_parsers.schema import ToolSchemas, written
 from tool_call_parsers.source import Markers, Source, Steps
@@ -85,7 +85,7 @@ class XmlFormat(TaggedFormat):
         return f"<{key}>"
 
 
-class Xml(Parser):
+class Xml(BlockParser):
     """Calls with raw values in tags."""
 
     def build_format(self, tools: ToolSchemas) -> XmlFormat:

@@ -1,132 +1,22 @@
 """The machine all marked formats share: prose, think blocks, quoted mentions, calls, and recovery.
 
-A family says which markers open and close its blocks and reads one block. What it reads is a list of calls
-and faults with the end of the block, or that this is no block but prose, or that the block is broken and its
-end unknown. A broken block ends at its own closing marker, counted so that blocks quoted inside it stay
-inside it; without one it ends where the next block begins. So no bad block takes its siblings, and nothing
-inside a bad block becomes a call.
+A broken block ends at its own closing marker, counted so that blocks quoted inside it stay inside it; without
+one it ends where the next block begins. So no bad block takes its siblings, and nothing inside a bad block
+becomes a call.
 """
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from tool_call_parsers.assembly import Assembly, Mark, Row
-from tool_call_parsers.findings import Block, Broken, Call, Fault, Item, Prose, Word
-from tool_call_parsers.prose import Quotes, after_quote, blanks_before, in_quotes, starts_line
-from tool_call_parsers.schema import ToolSchemas
-from tool_call_parsers.source import Markers, Source, Steps, any_of, blank_end
+from tool_call_parsers.block_format import BlockFormat
+from tool_call_parsers.findings import Broken, Call, Fault, Item, Prose
+from tool_call_parsers.prose import Quotes, after_quote, in_quotes, starts_line
+from tool_call_parsers.source import Source, Steps, any_of, blank_end
 
 _LONGEST_MARK = 64
 """No marker is longer."""
-
-
-class BlockFormat(ABC):
-    """A format whose calls stand between markers.
-
-    Args:
-        tools: The tools a call may name, for the types of raw values.
-    """
-
-    openers: tuple[str, ...]
-    """What a block can begin with."""
-    closers: tuple[str, ...]
-    """What a block ends with."""
-    section_closers: tuple[str, ...] = ()
-    """Those of ``closers`` that end a whole section of blocks; its opener is read as a block of no calls."""
-    inner: tuple[str, ...] = ()
-    """What else can stand in a block, to tell a block that was cut from one that is wrong."""
-    ends: tuple[str, ...] = ()
-    """End-of-turn tokens, dropped where they end the text."""
-    example: str
-    """The right form, shown to the model."""
-    think: tuple[str, str] | None = ("<think>", "</think>")
-    """What opens and closes a think block."""
-    newlines_before = 1
-    """How many newlines before a block belong to it."""
-
-    def __init__(self, tools: ToolSchemas):
-        self.tools = tools
-
-    def broken(self, src: Source, what: str, pos: int) -> Broken:
-        """Say what is wrong with a block at ``pos``, or that the text ended there."""
-        if pos == len(src.text):
-            return Broken("unclosed", f"The call is not complete. {self.advice}", pos)
-        return Broken("bad_structure", f"{what} {self.advice}", pos)
-
-    @cached_property
-    def advice(self) -> str:
-        """What to tell the model after saying what is wrong."""
-        return f"A call looks like this:\n{self.example}"
-
-    def cut_in_mark(self, tail: str) -> bool:
-        """Tell whether a text that ends with ``tail`` was cut inside a marker."""
-        marks = (*self.inner, *self.openers, *self.closers, *self.ends)
-        return tail not in marks and any(mark.startswith(tail) for mark in marks)
-
-    def word(self, src: Source, pos: int, stops: Markers, closing: str) -> Steps["Word | Broken"]:
-        """Read a name from ``pos`` to ``closing``, the one of ``stops`` that may end it."""
-        stop = yield from src.until(stops, pos)
-        if stop is None:
-            return self.broken(src, "", len(src.text))
-        text = src.text[pos : stop.start()].strip()
-        if stop.group() != closing:
-            return self.broken(src, f"{closing} is missing after {text[:80]!r}.", stop.start())
-        if not text:
-            return Broken("missing_name", f"Before {closing} stands no name. {self.advice}", stop.start())
-        return Word(text, stop.end())
-
-    @abstractmethod
-    def read(self, src: Source, start: int, opener: str) -> Steps[Block | Broken | Prose | None]:
-        """Read the block that begins at ``start`` with ``opener``; None if that is only prose."""
-
-    def at_hand(self, src: Source, start: int, opener: str) -> Block | None:
-        """Read what ``read`` would, in one go, if it is the ordinary form and stands there whole.
-
-        Most blocks do. None leaves it to ``read``: anything unusual or wrong, and any need to wait.
-        """
-        return None
-
-    def steps(self, src: Source, out: Assembly, reasoning_open: bool) -> Steps[None]:
-        """Read a completion to its end into ``out``."""
-        return BlockRun(self, src, out).steps(reasoning_open and self.think is not None)
-
-    @cached_property
-    def marks(self) -> Markers:
-        """Everything that can end a run of prose."""
-        return Markers((*self.openers, *self.closers, *self.ends, *(self.think or ())))
-
-    def stands_free(self, src: Source, start: int) -> bool:
-        """Tell whether ``start`` begins a line or follows a block or marker, as no marker in prose does."""
-        text = src.text
-        if starts_line(text, start) or blank_end(text, src.part_end) >= start:
-            return True
-        return text.endswith((*self.openers, *self.closers), 0, blanks_before(text, start))
-
-    @cached_property
-    def after_body(self) -> Markers:
-        """Everything that can follow the body of a block."""
-        return Markers((*self.openers, *self.closers, *self.ends))
-
-    def close(self, src: Source, body_end: int) -> Steps[int | None]:
-        """Return the end of a block whose body is whole; None where something else follows the body.
-
-        A body that shows its own end, in a format without closing markers, ends the block.
-
-        The closing marker may be missing where the next block or the end of the turn follows: a server took
-        it off as a stop string, or the model forgot it. Where the token limit cut the text it may not.
-        """
-        if not self.closers:
-            return body_end
-        pos = yield from src.past_blank(body_end)
-        mark = yield from src.at(self.after_body, pos)
-        if mark in self.closers:
-            return pos + len(mark)
-        if mark is not None or (pos == len(src.text) and not src.cut):
-            return body_end
-        return None
 
 
 @dataclass(slots=True)
@@ -158,7 +48,7 @@ class BlockRun:
         """Where the last block ended; a closing marker right after it is doubled and dropped."""
         self._row: Row | None = None
         """The last row of blocks, where it may be quoted."""
-        self._think = form.think if think else None
+        self._thinks = think
 
     def steps(self, reasoning_open: bool = False) -> Steps[None]:
         """Read to the end of the text."""
@@ -207,13 +97,13 @@ class BlockRun:
             return end
         if literal in form.ends:
             return (yield from self._end_of_turn(start, end))
-        if literal in (form.think or ()) and (self._open or not self._think):
+        if literal in form.think and (self._open or not self._thinks):
             return end
-        if form.think and literal == form.think[1]:
+        if literal == form.think[1]:
             return (yield from self._think_closed(start, end))
         if (quoted := (yield from self._quoted(start))) is not None:
             return quoted
-        if form.think and literal == form.think[0]:
+        if literal == form.think[0]:
             return (yield from self._think_opened(start, end))
         return (yield from self._block(start, literal))
 
@@ -366,7 +256,6 @@ class BlockRun:
     def think(self, start: int) -> Steps[int]:
         """Read the think block whose text begins at ``start`` and return where the answer goes on."""
         src, form = self._src, self._form
-        assert form.think is not None
         self._out.begin_reasoning()
         begin = yield from src.past_blank(start)
         if (yield from src.at(any_of(form.think[0]), begin)):
