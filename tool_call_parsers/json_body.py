@@ -211,12 +211,6 @@ class Scan:
                 )
                 return False
             self._closed_string = None
-        if word := _WORDS.pattern.match(text, pos):
-            self.pos = word.end()
-            self._note(f"{word.group()} is no JSON", pos)
-            return False
-        if _WORDS.held_from(text, pos) == pos:
-            return True
         self.pos = pos + 1
         if char in _STRING:
             self._string = pos
@@ -229,7 +223,19 @@ class Scan:
         elif char in "}]":
             self.open.pop()
         elif char not in ",:":
-            self._fail(f"{char!r} stands where a value, a comma or a closing bracket belongs", pos)
+            return self._strange(text, pos)
+        return False
+
+    def _strange(self, text: str, pos: int) -> bool:
+        """Pass over a word of another language, and fail at all else; True if the text at hand ends first."""
+        if word := _WORDS.pattern.match(text, pos):
+            self.pos = word.end()
+            self._note(f"{word.group()} is no JSON", pos)
+        elif _WORDS.held_from(text, pos) == pos:
+            self.pos = pos
+            return True
+        else:
+            self._fail(f"{text[pos]!r} stands where a value, a comma or a closing bracket belongs", pos)
         return False
 
     def _note(self, what: str, pos: int) -> None:

@@ -220,7 +220,7 @@ def read_group(src: Source, pos: int, marks: Markers = _BRACKETS) -> Steps[Group
                 end = yield from _long_string_end(src, pos + 2, quote)
             else:
                 end = yield from _string_end(src, pos, quote)
-                on_lines = any(src.text.find(line_break, pos, end) >= 0 for line_break in "\r\n")
+                on_lines = src.text.find("\n", pos, end) >= 0 or src.text.find("\r", pos, end) >= 0
                 if on_lines and (end is None or not (yield from _goes_on(src, end))):
                     return Group(mark.start(), "a string is not closed on its line: write line breaks as \\n")
             if end is None:
