@@ -151,7 +151,7 @@ class FakeServer:
             return web.json_response(
                 {"error": {"message": text}}, status=STATUSES[fault], headers={"Retry-After": "0"}
             )
-        text = UNREADABLE[fault] if fault in UNREADABLE else json.dumps(answer())
+        text = UNREADABLE[fault] if fault is not None and fault in UNREADABLE else json.dumps(answer())
         if fault is Fault.HALF_AN_ANSWER:
             return await self._half(request, text.encode())
         return web.Response(text=text, content_type="application/json")
