@@ -1,5 +1,4 @@
 import asyncio
-from itertools import pairwise
 from time import monotonic
 
 import pytest
@@ -55,11 +54,12 @@ async def test_creation_is_bounded_however_many_ask():
 
 
 async def test_creations_are_spread_in_time():
-    maker = Maker()
+    maker, before = Maker(), monotonic()
     async with pool_of(maker, max_created_per_s=10.0) as pool:
-        await asyncio.gather(*(pool.acquire(str(n)) for n in range(3)))
-    apart = [later - earlier for earlier, later in pairwise(maker.begun)]
-    assert min(apart) >= 0.09
+        await asyncio.gather(*(pool.acquire(str(n)) for n in range(4)))
+    assert len(maker.begun) >= 4
+    for number, begun in enumerate(maker.begun):
+        assert begun - before >= 0.1 * number - 0.01
 
 
 async def test_a_failed_creation_reaches_its_caller_and_costs_no_place():
@@ -69,9 +69,9 @@ async def test_a_failed_creation_reaches_its_caller_and_costs_no_place():
         maker.failure = SandboxUnavailable("the engine is down")
         for _ in range(3):
             with pytest.raises(SandboxUnavailable, match="the engine is down"):
-                await pool.acquire("a", timeout_s=5)
+                await pool.acquire("a", timeout_s=60)
         maker.failure = None
-        async with pool.acquire("a", timeout_s=5) as slot:
+        async with pool.acquire("a", timeout_s=60) as slot:
             assert (await slot.exec("echo up again")).stdout == "up again\n"
 
 
@@ -86,7 +86,7 @@ async def test_a_saturated_pool_with_a_cancelled_waiter_does_not_deadlock():
         waiter.cancel()
         await asyncio.wait({waiter})
         await pool.release(holder)
-        await pool.release(await pool.acquire("next", timeout_s=5))
+        await pool.release(await pool.acquire("next", timeout_s=60))
 
 
 async def test_a_caller_cancelled_while_its_sandbox_is_made_gives_its_place_back():
@@ -99,7 +99,7 @@ async def test_a_caller_cancelled_while_its_sandbox_is_made_gives_its_place_back
         caller.cancel()
         await asyncio.wait({caller})
         maker.gate.set()
-        await pool.release(await pool.acquire("b", timeout_s=5))
+        await pool.release(await pool.acquire("b", timeout_s=60))
 
 
 async def test_warm_slots_are_made_ahead_and_replaced():
@@ -142,7 +142,7 @@ async def test_idle_sandboxes_are_discarded():
 
 
 async def test_no_sandbox_outlives_its_greatest_age_leased_or_not():
-    async with pool_of(Maker(), warm=1, max_age_s=0.4, max_slots=1) as pool:
+    async with pool_of(Maker(), warm=1, max_age_s=2, max_slots=1) as pool:
         first = pool._warm[DEFAULT][0].machine
         await until(lambda: first not in [idle.machine for idle in pool._warm[DEFAULT]])
         async with pool.acquire("a") as slot:
