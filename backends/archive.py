@@ -47,24 +47,25 @@ def unpack(archive: BinaryIO, destination: Path) -> None:
     root = destination.resolve()
     root.mkdir(parents=True, exist_ok=True)
     links: list[tuple[Path, str]] = []
+    real = {root}
     try:
         with tarfile.open(fileobj=archive, mode="r:") as tar:
             for member in tar:
                 path = root / _safe_name(member.name)
                 if member.isdir():
-                    _make_directory(root, path)
+                    _make_directory(real, path)
                 elif member.issym():
                     _check_link(member)
                     links.append((path, member.linkname))
                 elif member.isreg() or member.islnk():
-                    _make_directory(root, path.parent)
+                    _make_directory(real, path.parent)
                     _write(tar, member, root, path)
                 else:
                     raise UnsafeArchive(f"{member.name!r} is a device or FIFO")
     except tarfile.TarError as error:
         raise UnsafeArchive(f"not a tar stream: {error}") from error
     for path, target in links:
-        _make_directory(root, path.parent)
+        _make_directory(real, path.parent)
         path.unlink(missing_ok=True)
         path.symlink_to(target)
 
@@ -88,14 +89,20 @@ def _check_link(member: tarfile.TarInfo) -> None:
     _safe_name(posixpath.join(posixpath.dirname(member.name), member.linkname))
 
 
-def _make_directory(root: Path, path: Path) -> None:
-    """Create a directory below root, refusing to pass through a symlink."""
-    current = root
-    for part in path.relative_to(root).parts:
-        current = current / part
-        if current.is_symlink():
-            raise UnsafeArchive(f"{current.relative_to(root)} is a symlink")
-        current.mkdir(exist_ok=True)
+def _make_directory(real: set[Path], path: Path) -> None:
+    """Create a directory below one of those known to be real, refusing to pass through a symlink.
+
+    They stay real while links are yet to be made, and looking at each once keeps deep trees cheap.
+    """
+    missing = list[Path]()
+    while path not in real:
+        missing.append(path)
+        path = path.parent
+    for directory in reversed(missing):
+        if directory.is_symlink():
+            raise UnsafeArchive(f"{directory} is a symlink")
+        directory.mkdir(exist_ok=True)
+        real.add(directory)
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, root: Path, path: Path) -> None:

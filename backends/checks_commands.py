@@ -98,6 +98,19 @@ async def stray_control_words_harm_nothing(slot: Slot) -> None:
     for command in ("break", "continue", "return 3", "break 5", "shift 9", "wait"):
         await slot.exec(command)
         expect(await output_of(slot, "echo fine"), "fine")
+    for command in ("break 9", "continue 9", "for i in 1; do continue 3; done", "while :; do break 3; done"):
+        expect((await slot.exec(command, timeout_s=10)).exit_code, 0)
+        expect(await output_of(slot, "echo fine"), "fine")
+
+
+@on_slot
+async def a_shell_that_dies_between_commands_misses_none(slot: Slot) -> None:
+    shell = await output_of(slot, "cd /tmp; export A=1; echo $$")
+    await slot.exec("(sleep 0.3; kill -KILL $$) & disown")
+    gone = f"while kill -0 {shell} 2>/dev/null; do sleep 0.05; done; sleep 0.1"
+    await output_of(slot, gone, shell="other")
+    result = await slot.exec("echo $A; pwd", timeout_s=10)
+    expect((result.stdout, result.timed_out), ("1\n/tmp\n", False))
 
 
 @on_slot
@@ -187,6 +200,14 @@ async def unread_input_is_never_taken_for_commands(slot: Slot) -> None:
     result = await slot.exec("true", stdin=b"touch /tmp/pwned\n\0touch /tmp/pwned\0" * 20_000)
     expect(result.exit_code, 0)
     expect((await slot.exec("ls /tmp/pwned")).exit_code, 2)
+
+
+@on_slot
+async def input_that_finds_no_room_leaves_nothing(slot: Slot) -> None:
+    await slot.exec("head -c 20G /dev/zero >/tmp/filler", timeout_s=100)
+    result = await slot.exec("touch /tmp/ran", stdin=b"x" * 500_000)
+    expect((result.exit_code, "No space left" in result.stderr), (1, True))
+    expect(await output_of(slot, "rm /tmp/filler; ls -A /tmp"), "")
 
 
 @on_slot

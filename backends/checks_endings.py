@@ -185,6 +185,17 @@ async def nothing_the_agent_defines_reaches_the_control_shell(slot: Slot) -> Non
 
 
 @on_slot
+async def what_lies_in_place_of_the_harness_files_holds_nothing_up(slot: Slot) -> None:
+    for put in ("mkfifo {}", "mkdir {}", "ln -s /dev/full {}", "ln -s /dev/zero {}"):
+        for name in ("main", "control"):
+            path = f"/run/lachesis/{name}.env"
+            await output_of(slot, f"rm -rf {path}; {put.format(path)}", shell="other")
+            for _ in range(2):
+                require((await slot.exec("sleep 627", timeout_s=0.2, shell=name)).timed_out, "no limit")
+                expect((await slot.exec("echo fine", timeout_s=9, shell=name)).stdout, "fine\n")
+
+
+@on_slot
 async def traps_and_redefined_builtins_do_not_wedge_the_slot(slot: Slot) -> None:
     await slot.exec(
         "trap 'echo D' DEBUG; trap 'echo X' EXIT; trap 'echo E' ERR; trap '' TERM INT; set -T -E -u -C"

@@ -103,6 +103,8 @@ class Shell:
         self._key = ""
         self._pid = 0
         self._ready = False
+        self._greeted = False
+        """Whether the shell that is there now knows where its requests begin."""
         self._returning: Future[None] | None = None
         self._run: Run | None = None
         self._idle: dict[int, Capture] = {}
@@ -122,7 +124,6 @@ class Shell:
         if not await self._came_back():
             self._warden.mourn("a shell of the sandbox did not start")
             raise SandboxDied(self._warden.cause or "")
-        self._greet()
 
     def close(self) -> None:
         """Free the streams."""
@@ -156,7 +157,7 @@ class Shell:
             SandboxDied: The sandbox is gone.
         """
         async with self._lock:
-            if self._link is None:
+            if not await self._came_back():  # a background job may have killed it since
                 await self.open()
             run = self._begin(code, captures, stdin is not None, on_output)
             try:
@@ -222,10 +223,6 @@ class Shell:
         self._write(f"{len(text):010}{flags}{text}{'' if stdin else nonce}".encode())
         return run
 
-    def _greet(self) -> None:
-        """Tell a new shell where its requests begin; what comes before was meant for an older one."""
-        self._write(f"\0{self._key}.{self._pid}\0".encode())
-
     async def _send(self, stdin: Iterable[bytes], run: Run) -> None:
         for chunk in stdin:
             self._write(chunk)
@@ -251,7 +248,10 @@ class Shell:
         await self._warden.ask("sweep", *request, timeout_s=SWEEP_TIMEOUT_S)
 
     async def _came_back(self) -> bool:
-        """Wait until the keeper has started a shell; False if the keeper is gone."""
+        """Wait until the keeper has started a shell, and greet it; False if the keeper is gone.
+
+        A greeting tells a new shell where its requests begin; what comes before was meant for an older one.
+        """
         if self._link is None:
             return False
         if not self._ready:
@@ -264,11 +264,13 @@ class Shell:
                 return False
             finally:
                 self._warden.unwatch(self._returning)
+        if self._ready and not self._greeted:
+            self._write(f"\0{self._key}.{self._pid}\0".encode())
+            self._greeted = True
         return self._ready
 
     async def _collect(self, run: Run) -> bool:
         """Run nothing in the new shell: all output before its end is the old command's."""
-        self._greet()
         sync = self._begin(":", (run.captures[STDOUT], run.captures[STDERR]), False, run.on_output)
         sync.carry = run.carry
         await self._wait(sync, RECOVERY_TIMEOUT_S, None)
@@ -279,10 +281,11 @@ class Shell:
         if words[0] == "ready":
             self._pid = int(words[1])
             self.pids = {self._pid, int(words[2])}
-            self._ready = True
+            self._ready, self._greeted = True, False
             self._tell_returning()
-        elif self._run is not None and self._run.ending is None:
-            self._ready = False
+            return
+        self._ready = False
+        if self._run is not None and self._run.ending is None:
             self._run.exit_code = int(words[1])
             self._run.finish("exited")
 

@@ -34,7 +34,7 @@ def with_stdin(code: str, size: int) -> str:
     They pass through a file, so that code which does not read them all leaves none in the stream.
     """
     path = f"/tmp/.stdin-{secrets.token_hex(8)}"
-    return f"{_take(size, f'cat >{path}')} && {{ rm {path}; {code}\n}} <{path}"
+    return f"{_take(size, f'cat >{path} || {{ rm -f {path}; false; }}')} && {{ rm {path}; {code}\n}} <{path}"
 
 
 def _take(size: int, consumer: str) -> str:

@@ -86,7 +86,7 @@ sweep() { # name shell elapsed_ticks spared...
     spared=" $* "
     read -r now _ </proc/uptime
     born=$((10#${now/./} - elapsed))
-    read -r _ last <"/run/lachesis/$name.env"
+    read -r -t 0.5 -n 40 _ last 0<>"/run/lachesis/$name.env" # whatever the agent may have put there
     [[ $last =~ ^[0-9]+$ ]] || last=0
     kill -KILL "$shell"
     for ((round = 0; round < 600 && broods < 8; round++)); do

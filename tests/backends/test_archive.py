@@ -1,6 +1,7 @@
 import io
 import os
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,16 @@ def test_a_link_that_is_already_there_is_not_followed(tmp_path):
 def test_garbage_is_refused(tmp_path):
     with pytest.raises(UnsafeArchive):
         unpack(io.BytesIO(b"no tar at all" * 100), tmp_path / "target")
+
+
+def test_a_deep_tree_costs_one_step_for_each_directory(tmp_path, monkeypatch):
+    made, mkdir = [], Path.mkdir
+    monkeypatch.setattr(Path, "mkdir", lambda path, **options: (made.append(path), mkdir(path, **options)))
+    folders = ["d/" * depth for depth in range(1, 101)]
+    files = [(f"{folders[-1]}{number}", FILE, b"x") for number in range(100)]
+    unpack(archive(*((folder, DIRECTORY, "") for folder in folders), *files), tmp_path)
+    assert len(list(tmp_path.rglob("*"))) == 200
+    assert len(made) <= 101
 
 
 def test_hard_links_become_copies(tmp_path):
