@@ -224,7 +224,7 @@ class ToolBackend(ABC):
         Args:
             slot: What `acquire` gave.
             reset_workspace: Destroy the sandbox (or, in a pool that reuses, prove it clean). False keeps it
-                as it stands for the next `acquire` of the same task.
+                as it stands for the task's next `acquire` of the same image and resources.
         """
 
     @abstractmethod

@@ -102,8 +102,12 @@ class DockerApi:
                         self._address.hostname or "localhost",
                         self._address.port or DEFAULT_PORT,
                     )
-                stream.write(head.encode() + content)
-                await stream.upgraded
+                try:
+                    stream.write(head.encode() + content)
+                    await stream.upgraded
+                except BaseException:
+                    stream.close()
+                    raise
         except (OSError, TimeoutError) as error:
             raise self._unreachable(error) from error
         return stream
@@ -129,7 +133,7 @@ class DockerApi:
                 async for line in answer.content:
                     if line.strip():
                         yield json.loads(line)
-        except (aiohttp.ClientConnectionError, TimeoutError) as error:
+        except (aiohttp.ClientError, json.JSONDecodeError, TimeoutError) as error:
             raise self._unreachable(error) from error
 
     def _connected(self) -> aiohttp.ClientSession:
@@ -144,7 +148,7 @@ class DockerApi:
 
     def _unreachable(self, error: BaseException) -> SandboxUnavailable:
         return SandboxUnavailable(
-            f"the Docker engine at {self.host} can't be reached: {error or 'no answer'}"
+            f"the Docker engine at {self.host} can't be reached: {str(error) or 'no answer'}"
         )
 
 

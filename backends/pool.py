@@ -91,10 +91,11 @@ class Pool(ToolBackend):
         self._warm: dict[_Kind, deque[_Idle]] = defaultdict(deque)
         self._filling: Counter[_Kind] = Counter()
         self._wanted: dict[_Kind, int] = {DEFAULT: limits.warm}
-        self._kept: dict[str, _Idle] = {}
+        self._kept: dict[tuple[str, _Kind], _Idle] = {}
         self._leased: dict[ShellSlot, _Kind] = {}
         self._chores: set[asyncio.Task[None]] = set()
         self._started = self._stopped = False
+        self._stopping = asyncio.Lock()
 
     @override
     async def start(self) -> None:
@@ -166,11 +167,15 @@ class Pool(ToolBackend):
 
     async def _take(self, task_id: str, kind: _Kind) -> Machine:
         self._check_open()
-        kept_or_warm = await self._take_kept(task_id) or await self._take_warm(kind)
-        return kept_or_warm or await self._create(kind)
+        kept_or_warm = await self._take_kept(task_id, kind) or await self._take_warm(kind)
+        machine = kept_or_warm or await self._create(kind)
+        if self._stopped:
+            await self._destroy(machine)
+        self._check_open()
+        return machine
 
-    async def _take_kept(self, task_id: str) -> Machine | None:
-        idle = self._kept.pop(task_id, None)
+    async def _take_kept(self, task_id: str, kind: _Kind) -> Machine | None:
+        idle = self._kept.pop((task_id, kind), None)
         return None if idle is None else await self._living(idle)
 
     async def _take_warm(self, kind: _Kind) -> Machine | None:
@@ -218,10 +223,11 @@ class Pool(ToolBackend):
             if self._stopped or machine.warden.cause is not None:
                 await self._destroy(machine)
             elif not reset_workspace:
-                if previous := self._kept.pop(slot.task_id, None):
+                previous = self._kept.get((slot.task_id, kind))
+                self._kept[slot.task_id, kind] = _Idle(machine, monotonic())
+                if previous is not None:
                     await self._destroy(previous.machine)
-                self._kept[slot.task_id] = _Idle(machine, monotonic())
-            elif self._limits.reuse and await self._proven_clean(machine):
+            elif self._limits.reuse and await self._proven_clean(machine) and not self._stopped:
                 self._warm[kind].append(_Idle(machine, monotonic()))
             else:
                 await self._destroy(machine)
@@ -269,8 +275,8 @@ class Pool(ToolBackend):
             aged = [slot.machine for slot in self._leased if now - slot.machine.born > max_age_s]
             for machine in aged:
                 machine.warden.mourn(f"the sandbox reached max_age_s={max_age_s:g}")
-            unwanted = [task for task, idle in self._kept.items() if self._is_old(idle, now)]
-            old = [self._kept.pop(task) for task in unwanted]
+            unwanted = [key for key, idle in self._kept.items() if self._is_old(idle, now)]
+            old = [self._kept.pop(key) for key in unwanted]
             for queue in self._warm.values():
                 old += [idle for idle in queue if self._is_old(idle, now)]
                 for idle in set(queue).intersection(old):
@@ -296,24 +302,25 @@ class Pool(ToolBackend):
         task.add_done_callback(self._chores.discard)
 
     async def _stop(self) -> None:
-        for chore in list(self._chores):
-            chore.cancel()
-        if self._chores:
-            await asyncio.wait(self._chores)
-        for _ in range(self._limits.max_creating):  # callers that are being served find out, and clean up
-            await self._creating.acquire()
-        machines = [slot.expire() for slot in self._leased]
-        machines += [idle.machine for idle in self._kept.values()]
-        machines += [idle.machine for queue in self._warm.values() for idle in queue]
-        for _ in self._leased:
-            self._places.release()
-        self._leased.clear()
-        self._kept.clear()
-        self._warm.clear()
-        await asyncio.gather(*(self._destroy(machine) for machine in machines))
-        await self._maker.close()
-        for _ in range(self._limits.max_creating):
-            self._creating.release()
+        async with self._stopping:
+            for chore in list(self._chores):
+                chore.cancel()
+            if self._chores:
+                await asyncio.wait(self._chores)
+            machines = [slot.expire() for slot in self._leased]
+            machines += [idle.machine for idle in self._kept.values()]
+            machines += [idle.machine for queue in self._warm.values() for idle in queue]
+            for _ in self._leased:
+                self._places.release()
+            self._leased.clear()
+            self._kept.clear()
+            self._warm.clear()
+            await asyncio.gather(*(self._destroy(machine) for machine in machines))
+            for _ in range(self._limits.max_slots):  # whoever is being served, or gives back, cleans up first
+                await self._places.acquire()
+            await self._maker.close()
+            for _ in range(self._limits.max_slots):
+                self._places.release()
 
     def _check_open(self) -> None:
         if not self._started:

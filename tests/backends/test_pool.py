@@ -4,7 +4,7 @@ from time import monotonic
 import pytest
 
 from backends.local import LocalLimits, LocalMaker
-from backends.machine import OutputLimits
+from backends.machine import Machine, OutputLimits
 from backends.pool import DEFAULT, Pool, PoolLimits, _Kind
 from backends.resources import Resources
 from trajectories.errors import CapacityExceeded, SandboxDied, SandboxUnavailable
@@ -194,3 +194,67 @@ async def test_a_reset_that_proves_nothing_is_counted_and_the_sandbox_destroyed(
         async with pool.acquire("b") as slot:
             await slot.exec("touch x")
         assert (pool.metrics.not_clean, pool.metrics.resetting.count) == (1, 1)
+
+
+async def test_a_kept_sandbox_never_stands_in_for_another_image_or_other_resources():
+    async with pool_of(Maker(), reuse=True) as pool:
+        slot = await pool.acquire("a", image="one")
+        await slot.exec("echo one >image")
+        await pool.release(slot, reset_workspace=False)
+        async with pool.acquire("a", image="two") as other:
+            assert (await other.exec("ls")).stdout == ""
+        async with pool.acquire("a", image="one", resources=Resources(memory_mb=64)) as smaller:
+            assert (await smaller.exec("ls")).stdout == ""
+        async with pool.acquire("a", image="one") as again:
+            assert (await again.exec("cat image")).stdout == "one\n"
+
+
+async def test_stopping_waits_for_a_sandbox_that_is_being_cleaned_and_ends_it(monkeypatch):
+    clean, reset = asyncio.Event(), Machine.reset
+
+    async def reset_later(machine):
+        await clean.wait()
+        await reset(machine)
+
+    monkeypatch.setattr(Machine, "reset", reset_later)
+    async with pool_of(Maker(), reuse=True) as pool:
+        slot = await pool.acquire("a")
+        machine = slot.machine
+        releasing = asyncio.create_task(pool.release(slot))
+        await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.2, clean.set)
+    assert releasing.done()
+    assert machine.warden.cause is not None
+
+
+async def test_a_warm_sandbox_that_proves_alive_after_the_pool_has_stopped_is_destroyed(monkeypatch):
+    asked, answered, alive = asyncio.Event(), asyncio.Event(), Machine.alive
+    machines = []
+
+    async def alive_later(machine):
+        machines.append(machine)
+        works = await alive(machine)
+        asked.set()
+        await answered.wait()
+        return works
+
+    monkeypatch.setattr(Machine, "alive", alive_later)
+    async with pool_of(Maker()) as pool:
+        acquiring = asyncio.create_task(pool._acquire("a", DEFAULT, None))
+        await asked.wait()
+        asyncio.get_running_loop().call_later(0.2, answered.set)
+    with pytest.raises(SandboxUnavailable, match="stopped"):
+        await acquiring
+    assert machines[0].warden.cause is not None
+
+
+async def test_a_sandbox_that_replaces_a_kept_one_while_the_pool_stops_is_destroyed():
+    async with pool_of(Maker()) as pool:
+        slots = [await pool.acquire("a") for _ in range(2)]
+        machines = [slot.machine for slot in slots]
+        await pool.release(slots[0], reset_workspace=False)
+        releasing = asyncio.create_task(pool.release(slots[1], reset_workspace=False))
+        for _ in range(3):
+            await asyncio.sleep(0)
+    await releasing
+    assert all(machine.warden.cause is not None for machine in machines)
