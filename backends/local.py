@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from backends.bubblewrap import HEED_SIGNALS, HostFacts, SandboxLimits, launch_command
 from backends.fifos import PipeFolder
-from backends.finish import finish
+from backends.finish import undo
 from backends.link import Link, Receive, Sandbox
 from backends.maker import Maker
 from backends.memory_groups import MemoryGroup, MemoryGroups
@@ -108,7 +108,7 @@ class LocalSandbox(Sandbox):
             first = _only_child(_only_child(process.pid))
             sandbox._pipes = PipeFolder(Path(f"/proc/{first}/root"), warden)
         except BaseException as error:
-            await finish(sandbox.destroy())
+            await undo(sandbox.destroy())
             if isinstance(error, OSError | ValueError):
                 raise SandboxUnavailable(f"the sandbox ended as it started: {error}") from error
             raise
@@ -166,7 +166,7 @@ class LocalMaker(Maker):
             return await LocalSandbox.start(warden, limits, self._host, group, self._workspace), warden
         except BaseException:
             if group is not None:
-                await finish(group.remove())
+                await undo(group.remove())
             raise
 
     @override
