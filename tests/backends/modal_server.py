@@ -12,6 +12,7 @@ import base64
 import contextlib
 import json
 import os
+import signal
 import tempfile
 import time
 import uuid
@@ -25,6 +26,7 @@ from grpclib.server import Server
 from modal_proto import api_grpc, api_pb2, task_command_router_grpc
 from modal_proto import task_command_router_pb2 as tcr
 
+from backends.finish import finish
 from backends.memory_groups import MemoryGroup, MemoryGroups
 
 KEPT_BYTES = 4 * 2**20
@@ -129,10 +131,12 @@ class Box:
     status: int = 0
 
     def kill(self):
+        """End it, with the child of bubblewrap: while it is being set up, it does not end with its parent."""
         self.status = self.status or GONE
-        if self.main is not None:
-            with suppress(ProcessLookupError):
-                self.main.process.kill()
+        if self.main is not None and self.main.process.returncode is None:
+            for pid in (self.main.process.pid, self.inner):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
 
 class ModalServer:
@@ -198,7 +202,10 @@ class ModalServer:
         try:
             await asyncio.sleep(self.start_s)
             async with self._placing:  # one machine plays many: what starts at once would starve each other
-                await self._start(box)
+                await finish(self._start(box))
+        except asyncio.CancelledError:  # the client is gone
+            box.kill()
+            raise
         finally:
             self.starting -= 1
         return box
