@@ -20,8 +20,6 @@ CONFIGURATION = (
     "ld.so.cache",
     "ld.so.conf",
     "ld.so.conf.d",
-    "localtime",
-    "mime.types",
     "ssl",
 )
 """What a sandbox sees of the host's /etc."""

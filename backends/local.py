@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -163,7 +164,8 @@ class LocalMaker(Maker):
         warden, limits = Warden(), resources.applied_to(self._limits)
         group = None if self._groups is None else self._groups.make(limits.total_memory_mb)
         try:
-            return await LocalSandbox.start(warden, limits, self._host, group, self._workspace), warden
+            with nullcontext() if self._groups is None else self._groups.quick():
+                return await LocalSandbox.start(warden, limits, self._host, group, self._workspace), warden
         except BaseException:
             if group is not None:
                 await undo(group.remove())

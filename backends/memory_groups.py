@@ -2,20 +2,23 @@
 
 A group outlives the processes in it. So that none outlives a killed harness, a shell waits for the end of a
 pipe that the harness holds, and removes what is left. The first process in a while that moves into any group
-waits for a grace period of the kernel's, some 10 ms. At every line the shell tries such a move, so that this
-wait goes on while a sandbox prepares; its shells move as late as can be, and need not wait.
+waits for a grace period of the kernel's, 10 ms and more; those soon after it need not. The shell tries such a
+move at every line it gets, and it gets some while sandboxes start: the first wait goes on beside the start,
+and the sandboxes' own moves are quick.
 """
 
 import asyncio
 import os
 import subprocess
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from backends.owner import Owner
 
 MOUNT = Path("/sys/fs/cgroup")
 REMOVE_TIMEOUT_S = 5.0
+MOVES_EVERY_S = 0.005
 JANITOR = """
 while read -r _; do echo 0 >"${1%/*}/cgroup.procs"; done 2>/dev/null
 for _ in $(seq 600); do rmdir "$1"/*/ "$1"; [ -d "$1" ] || exit; sleep 0.1; done 2>/dev/null
@@ -51,6 +54,8 @@ class MemoryGroups:
         owner = Owner.current()
         self.folder = parent / f"lachesis-{owner.pid}-{owner.started_ticks}-{os.urandom(4).hex()}"
         self._made = 0
+        self._starting = 0
+        self._moving: asyncio.Task[None] | None = None
         self.folder.mkdir()
         switch = self.folder / "cgroup.subtree_control"
         if switch.exists():  # in version 2
@@ -73,9 +78,6 @@ class MemoryGroups:
 
     def make(self, limit_mb: int) -> "MemoryGroup":
         """Make a group whose processes and files in memory have ``limit_mb`` together, and no swap."""
-        assert self._janitor.stdin is not None
-        with suppress(OSError):  # it was killed
-            self._janitor.stdin.write(b"\n")
         group = self.folder / str(self._made)
         self._made += 1
         group.mkdir()
@@ -85,6 +87,24 @@ class MemoryGroups:
             if (group / name).exists():  # each version has its own; those of swap can be switched off
                 (group / name).write_text(value)
         return MemoryGroup(group)
+
+    @contextmanager
+    def quick(self) -> Iterator[None]:
+        """Keep moves into groups quick while the block runs, and for some milliseconds after it."""
+        self._starting += 1
+        if self._moving is None or self._moving.done():
+            self._moving = asyncio.create_task(self._move())
+        try:
+            yield
+        finally:
+            self._starting -= 1
+
+    async def _move(self) -> None:
+        assert self._janitor.stdin is not None
+        with suppress(OSError):  # it was killed
+            while self._starting:
+                self._janitor.stdin.write(b"\n")
+                await asyncio.sleep(MOVES_EVERY_S)
 
     def close(self) -> None:
         """Remove the folder; what is still in it is removed when it ends."""

@@ -118,11 +118,13 @@ end_all() {
 }
 
 ulimit -c 0
+# The pipes of the side channel and of the first shells are made by one program instead of one for each, beside the rest.
+mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} &
+making_pipes=$!
 for limit in "$@"; do ulimit ${limit/=/ }; done
 say - up # the harness prepares its next request while we go on
 exec 9<> <(:) # nothing ever arrives here: `read -t` on it sleeps without a process, and the fork starts reaping
-# The pipes of the side channel and of the first shells are made by one program instead of one for each.
-mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} && unused=' side control main ' || unused=
+wait "$making_pipes" && unused=' side control main ' || unused=
 read -r pid_max </proc/sys/kernel/pid_max
 while IFS=' ' read -r -d '' token verb arguments; do
     case $verb in
