@@ -7,9 +7,9 @@
 # would read byte by byte. The nonce is read only after the code has run, so nothing the code prints or inherits can
 # forge the end. Each command runs in a loop of one round, which contains a stray `break` or `continue`; a function
 # would too, but would make every `declare` local. One that leaves more loops than it is in comes to the next round of
-# ours, where the end is reported, or ends the shell as `exit` would. Between commands, once the answer is on its way, the shell writes
-# down what it needs if it has to be replaced, and the newest process id, to tell by which processes a later command
-# started.
+# ours, where the end is reported, or ends the shell as `exit` would. Between commands, once the answer is on its way,
+# the shell writes down what it needs if it has to be replaced, and the newest process id, to tell by which processes a
+# later command started.
 
 __key=$1.$$ __file=$2 __keep=$3 __word= __busy=
 set -- # the commands' own positional parameters

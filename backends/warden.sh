@@ -118,7 +118,7 @@ end_all() {
 }
 
 ulimit -c 0
-# The pipes of the side channel and of the first shells are made by one program instead of one for each, beside the rest.
+# One program makes the pipes of the side channel and of the first shells, beside the rest.
 mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} &
 making_pipes=$!
 for limit in "$@"; do ulimit ${limit/=/ }; done
