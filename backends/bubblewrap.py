@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backends.link import BOOTSTRAP, source
+from backends.link import BOOTSTRAP
 
 SANDBOX_UID = 231072
 """Host user of the sandboxes when they are started by root, whom no limit on processes binds."""
@@ -27,8 +27,15 @@ CONFIGURATION = (
 SYSTEM_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """What a sandbox sees of the host beside /usr; on most hosts they are links into it."""
 
-HEED_SIGNALS = ("env", "--default-signal")
-"""Prefix of a launch command that may be started with signals ignored; a shell cannot take that back."""
+OWN_FILES = {
+    "passwd": "root:x:0:0::/:/bin/false\nagent:x:1000:1000::/home/agent:/bin/bash\n",
+    "group": "root:x:0:\nagent:x:1000:\n",
+    "hosts": "127.0.0.1 localhost sandbox\n::1 localhost\n",
+}
+"""What a sandbox sees in its /etc instead of the host's."""
+
+FIRST_FILE, GROUP = 4, 7
+"""Descriptors on which bubblewrap finds `OWN_FILES`, and the warden the control group of its shells."""
 
 ISOLATION = (
     *("--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"),
@@ -95,44 +102,62 @@ def _base_of(environment: Path) -> list[Path]:
     return [Path(value.strip()).parent for name, _, value in entries if name.strip() == "home"]
 
 
-def as_sandbox_user(root: bool) -> list[str]:
-    """Return the prefix that makes a command of root's one of the sandboxes' user."""
-    if not root:
-        return []
-    return ["setpriv", f"--reuid={SANDBOX_UID}", f"--regid={SANDBOX_UID}", "--clear-groups"]
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is to be prepared for a sandbox on its host, and then become it.
+
+    In a mount namespace of its own a tmpfs covers /sys, which nobody needs there. It holds all that the
+    sandbox can write, so that one size bounds its bytes and one count its inodes, and it vanishes with the
+    namespace. Bubblewrap alone can neither bound inodes nor, where the harness is root and the sandbox is
+    not, bind what only root can reach.
+
+    It runs as the first process of a process namespace. If it alone were killed with the harness while it
+    sets up its child, that child would wait for it for ever. There it finds a /proc of this namespace: in a
+    container parts of the outer one may be covered, and then it may mount no other.
+    """
+
+    storage: str
+    """Options of the tmpfs."""
+    owner: int | None
+    """User to become, and owner of the folders; None is whoever starts it."""
+    command: list[str]
+    texts: dict[int, str] = field(default_factory=dict[int, str])
+    """What can be read from descriptors, by their numbers."""
+    opened: dict[int, str] = field(default_factory=dict[int, str])
+    """Files to be opened for writing, by the numbers of their descriptors."""
+    passed: tuple[str, ...] = ()
+    """Directories to be bound to /sys/host0 and on."""
+    below: str | None = None
+    """Folder over which root has to lay the workspace; see `overlays`."""
 
 
-def launch_command(
+def bubblewrap_job(
     limits: SandboxLimits, host: HostFacts, group: Path | None = None, workspace: Path | None = None
-) -> list[str]:
-    """Compose the command that becomes a sandbox whose first process is the warden.
+) -> Job:
+    """Compose the job that becomes a sandbox whose first process is the warden.
 
     Args:
         limits: What it may use.
         host: Where it will run.
         group: Folder of the control group that its shells are to join.
         workspace: Folder of the host over which the workspace is laid; see `overlays`.
-
-    Bubblewrap runs in a process namespace of its own. If it alone were killed with the harness while it sets
-    up its child, that child would wait for it for ever.
     """
-    storage = f"size={limits.disk_mb}m,nr_inodes={limits.inodes},mode=755"
-    owner = str(SANDBOX_UID if host.root else 0)
-    gain = [] if host.root else ["--user", "--map-root-user"]
-    lose = ["--setuid", owner, "--setgid", owner] if host.root else []
-    return [
-        *("setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount"),
-        *("sh", "-c", source("launch.sh"), "launch", storage, owner),
-        *(str(group or ""), str(workspace or "") if host.root else "", *host.passed, "--"),
-        *("unshare", "--pid", "--fork", "--kill-child", *lose),
-        "--mount-proc",  # in a container parts of /proc are covered, and then bubblewrap may mount no other
-        host.bwrap,
-        *ISOLATION,
-        *_mounts(host, workspace),
-        *_environment(host),
-        *("bash", "--noprofile", "--norc", "-c", BOOTSTRAP, "sandbox"),
-        *(f"-u={limits.processes}", f"-d={limits.memory_mb * 1024}"),
-    ]
+    return Job(
+        storage=f"size={limits.disk_mb}m,nr_inodes={limits.inodes},mode=755",
+        owner=SANDBOX_UID if host.root else None,
+        texts=dict(enumerate(OWN_FILES.values(), FIRST_FILE)),
+        opened={} if group is None else {GROUP: str(group / "cgroup.procs")},
+        passed=host.passed,
+        below=str(workspace) if host.root and workspace is not None else None,
+        command=[
+            host.bwrap,
+            *ISOLATION,
+            *_mounts(host, workspace),
+            *_environment(host),
+            *("bash", "--noprofile", "--norc", "-c", BOOTSTRAP, "sandbox"),
+            *(f"-u={limits.processes}", f"-d={limits.memory_mb * 1024}"),
+        ],
+    )
 
 
 def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
@@ -143,7 +168,7 @@ def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
         arguments += ["--ro-bind", name, name]
     for name in CONFIGURATION:
         arguments += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    for fd, name in ((4, "passwd"), (5, "group"), (6, "hosts")):  # opened by launch.sh
+    for fd, name in enumerate(OWN_FILES, FIRST_FILE):
         arguments += ["--perms", "0644", "--file", str(fd), f"/etc/{name}"]
     arguments += ["--size", str(16 * 2**20), "--tmpfs", "/run/lachesis"]
     for folder, target in (

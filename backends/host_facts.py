@@ -3,15 +3,8 @@
 import asyncio
 import shlex
 
-from backends.bubblewrap import (
-    HEED_SIGNALS,
-    SYSTEM_DIRECTORIES,
-    HostFacts,
-    SandboxLimits,
-    as_sandbox_user,
-    launch_command,
-)
-from backends.link import STDOUT
+from backends.bubblewrap import SANDBOX_UID, SYSTEM_DIRECTORIES, HostFacts, SandboxLimits, bubblewrap_job
+from backends.link import STDOUT, source
 from backends.remote import Host, Launch
 from trajectories.errors import SandboxUnavailable
 
@@ -53,8 +46,17 @@ async def look(host: Host, timeout_s: float) -> HostFacts:
 
 def bubblewrap_launch(limits: SandboxLimits, facts: HostFacts) -> Launch:
     """Tell how bubblewrap is started on a host: in a process namespace of its own, the warden below it."""
-    join = shlex.join(as_sandbox_user(facts.root))
-    return Launch([*HEED_SIGNALS, *launch_command(limits, facts)], depth=2, join=join)
+    job, owner = bubblewrap_job(limits, facts), str(SANDBOX_UID)
+    gain = [] if facts.root else ["--user", "--map-root-user"]
+    lose = ["--setuid", owner, "--setgid", owner] if facts.root else []
+    command = [
+        *("env", "--default-signal", "setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount"),
+        *("sh", "-c", source("launch.sh"), "launch", job.storage, owner if facts.root else "0"),
+        *job.texts.values(),
+        *("unshare", "--pid", "--fork", "--kill-child", *lose, "--mount-proc", *job.command),
+    ]
+    join = ["setpriv", f"--reuid={owner}", f"--regid={owner}", "--clear-groups"] if facts.root else []
+    return Launch(command, depth=2, join=shlex.join(join))
 
 
 def _read(said: str, address: str) -> HostFacts:

@@ -7,9 +7,6 @@ themselves, and there is no reaper.
 
 import asyncio
 import os
-import shutil
-import signal
-import subprocess
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +14,10 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from backends.bubblewrap import HEED_SIGNALS, HostFacts, SandboxLimits, launch_command
+from backends.bubblewrap import HostFacts, Job, SandboxLimits, bubblewrap_job
 from backends.fifos import PipeFolder
 from backends.finish import undo
+from backends.launcher import FirstProcess, Launcher
 from backends.link import Link, Receive, Sandbox
 from backends.maker import Maker
 from backends.memory_groups import MemoryGroup, MemoryGroups
@@ -28,10 +26,6 @@ from backends.pipes import PipeLink
 from backends.resources import Resources
 from backends.warden import Warden
 from trajectories.errors import ConfigError, SandboxUnavailable
-
-DESTROY_TIMEOUT_S = 10.0
-RESTORED = {signal.SIGPIPE, signal.SIGXFSZ}
-"""Signals that `subprocess.Popen` makes programs heed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +52,7 @@ class LocalSandbox(Sandbox):
     workspace = "/workspace"
     temporary = ("/tmp", "/home/agent", "/dev/shm")
 
-    def __init__(self, process: "subprocess.Popen[bytes]", link: Link, group: MemoryGroup | None):
+    def __init__(self, process: FirstProcess, link: Link, group: MemoryGroup | None):
         self._process = process
         self._group = group
         self._link = link
@@ -66,48 +60,34 @@ class LocalSandbox(Sandbox):
 
     @classmethod
     async def start(
-        cls,
-        warden: Warden,
-        limits: LocalLimits,
-        host: HostFacts,
-        group: MemoryGroup | None,
-        workspace: Path | None,
+        cls, launcher: Launcher, job: Job, warden: Warden, group: MemoryGroup | None, timeout_s: float
     ) -> "LocalSandbox":
-        """Start a sandbox and wait until its first process is up.
+        """Start a sandbox and wait until its warden is up.
 
         Args:
+            launcher: What starts it.
+            job: What becomes it.
             warden: Its warden.
-            limits: What it may use.
-            host: What is known of this host.
             group: What bounds its memory as a whole.
-            workspace: Folder of the host over which its workspace is laid.
+            timeout_s: How long that may take.
 
         Raises:
             SandboxUnavailable: This host can't; the message holds what its tools said.
         """
         (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
+        link = PipeLink(to_stdin, from_stdout, from_stderr, warden.receive)
         try:
-            process = subprocess.Popen(  # noqa: ASYNC220 - a vfork and an exec: done in a millisecond
-                [*_heed_signals(), *launch_command(limits, host, group and group.folder, workspace)],
-                stdin=stdin,
-                stdout=stdout,
-                stderr=stderr,
-                env={"PATH": os.environ.get("PATH", os.defpath)},
-                start_new_session=True,
-            )
-        except OSError as error:
-            for fd in (to_stdin, from_stdout, from_stderr):
-                os.close(fd)
-            raise SandboxUnavailable(f"can't run {error.filename!r}: {error.strerror}") from error
+            process = await launcher.start(job, stdin, stdout, stderr)
+        except BaseException:
+            link.close()
+            raise
         finally:
             for fd in (stdin, stdout, stderr):
                 os.close(fd)
-        sandbox = cls(process, PipeLink(to_stdin, from_stdout, from_stderr, warden.receive), group)
-        sandbox.furnished = workspace is not None
+        sandbox = cls(process, link, group)
         try:
-            await warden.attach(sandbox._link, limits.start_timeout_s)
-            first = _only_child(_only_child(process.pid))
-            sandbox._pipes = PipeFolder(Path(f"/proc/{first}/root"), warden)
+            await warden.attach(link, timeout_s)
+            sandbox._pipes = PipeFolder(Path(f"/proc/{process.child()}/root"), warden)
         except BaseException as error:
             await undo(sandbox.destroy())
             if isinstance(error, OSError | ValueError):
@@ -122,15 +102,10 @@ class LocalSandbox(Sandbox):
 
     @override
     async def destroy(self) -> None:
-        """Kill the first process of the outer namespace; its parent ends only when all the rest is gone."""
         self._link.close()
         if self._pipes is not None:
             self._pipes.close()
-        try:
-            os.kill(_only_child(self._process.pid), signal.SIGKILL)
-        except (OSError, ValueError):  # not there yet, or not any more
-            self._process.kill()
-        await _exited(self._process)
+        await self._process.end()
         if self._group is not None:
             await self._group.remove()
 
@@ -140,6 +115,7 @@ class LocalMaker(Maker):
 
     def __init__(self, limits: LocalLimits):
         self._limits = limits
+        self._launcher: Launcher | None = None
         self._groups: MemoryGroups | None = None
         self._workspace: Path | None = None
 
@@ -149,9 +125,7 @@ class LocalMaker(Maker):
 
     @override
     async def check(self) -> None:
-        for tool in ("unshare", "setpriv", "mount"):
-            if shutil.which(tool) is None:
-                raise SandboxUnavailable(f"{tool!r} is not on PATH; install util-linux", retryable=False)
+        self._running_launcher()
         self._groups = self._groups or MemoryGroups.here()
         if self._limits.workspace_from is not None:
             folder = self._limits.workspace_from.resolve()
@@ -161,44 +135,32 @@ class LocalMaker(Maker):
     async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
         if image is not None:
             raise ConfigError("image: the local backend has none; use the docker backend")
-        warden, limits = Warden(), resources.applied_to(self._limits)
+        launcher, warden = self._running_launcher(), Warden()
+        limits = resources.applied_to(self._limits)
         group = None if self._groups is None else self._groups.make(limits.total_memory_mb)
+        job = bubblewrap_job(limits, self._host, group and group.folder, self._workspace)
         try:
             with nullcontext() if self._groups is None else self._groups.quick():
-                return await LocalSandbox.start(warden, limits, self._host, group, self._workspace), warden
+                sandbox = await LocalSandbox.start(launcher, job, warden, group, limits.start_timeout_s)
         except BaseException:
             if group is not None:
                 await undo(group.remove())
             raise
+        sandbox.furnished = self._workspace is not None
+        return sandbox, warden
 
     @override
     async def close(self) -> None:
+        if self._launcher is not None:
+            self._launcher.close()
+            self._launcher = None
         if self._groups is not None:
             self._groups.close()
             self._groups = None
 
-
-def _heed_signals() -> tuple[str, ...]:
-    ignored = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
-    return HEED_SIGNALS if ignored - RESTORED else ()
-
-
-def _only_child(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
-
-
-async def _exited(process: "subprocess.Popen[bytes]") -> None:
-    """Wait for a process without blocking the loop and without a thread."""
-    if process.poll() is not None:
-        return
-    loop = asyncio.get_running_loop()
-    exited = asyncio.Event()
-    fd = os.pidfd_open(process.pid)
-    loop.add_reader(fd, exited.set)
-    try:
-        async with asyncio.timeout(DESTROY_TIMEOUT_S):
-            await exited.wait()
-    finally:
-        loop.remove_reader(fd)
-        os.close(fd)
-    process.wait()
+    def _running_launcher(self) -> Launcher:
+        if self._launcher is not None and not self._launcher.alive:
+            self._launcher.close()
+            self._launcher = None
+        self._launcher = self._launcher or Launcher()
+        return self._launcher

@@ -1,6 +1,6 @@
 """Whether workspaces can be laid over a folder of this host, so that only what a sandbox changes takes room.
 
-Without privileges bubblewrap makes the overlay, in the sandbox's own user namespace. For root ``launch.sh``
+Without privileges bubblewrap makes the overlay, in the sandbox's own user namespace. For root ``launch.py``
 does: its sandboxes have another user, whom all files must belong to, so it gives them away one by one. With
 ``metacopy`` that copies no contents, and costs an inode of the sandbox's for every file of the folder.
 """
@@ -31,4 +31,7 @@ def overlays_work(folder: Path = Path("/usr")) -> bool:
     else:
         trial = [str(bwrap_path()), "--ro-bind", "/", "/", "--overlay-src", str(folder)]
         trial += ["--tmp-overlay", "/tmp", "true"]
-    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
+    try:
+        return subprocess.run(trial, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False

@@ -46,7 +46,7 @@ async def test_a_sandbox_killed_from_outside_mid_command_is_a_sandbox_that_died(
         mark = new_mark()
         running = asyncio.create_task(slot.exec(f"echo partial; sleep {mark}"))
         await until(lambda: sleeping(mark))
-        slot.machine.sandbox._process.kill()
+        await slot.machine.sandbox._process.end()
         with pytest.raises(SandboxDied):
             await running
         with pytest.raises(SandboxDied):
@@ -88,7 +88,7 @@ async def test_a_dead_warm_sandbox_is_never_handed_out():
     async with create_backend("local", warm=1) as backend:
         await until(lambda: backend._warm[DEFAULT])
         machine = backend._warm[DEFAULT][0].machine
-        machine.sandbox._process.kill()
+        await machine.sandbox._process.end()
         await until(lambda: machine.warden.cause)
         async with backend.acquire("a") as slot:
             assert (await slot.exec("echo alive")).stdout == "alive\n"
@@ -105,6 +105,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing():
         (ending,) = await asyncio.gather(making, return_exceptions=True)
         if not isinstance(ending, asyncio.CancelledError):
             await ending[0].destroy()
+    await maker.close()
     assert descriptors() <= before
 
 
@@ -118,14 +119,8 @@ async def test_a_sandbox_heeds_the_signals_that_its_harness_ignores():
         signal.signal(signal.SIGUSR1, usual)
 
 
-async def test_a_host_without_the_tools_says_what_to_install(monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(SandboxUnavailable, match="install util-linux"):
-        await create_backend("local").start()
-
-
 async def test_a_sandbox_that_cannot_start_says_what_its_tools_said():
-    with pytest.raises(SandboxUnavailable, match="did not start: mount:"):
+    with pytest.raises(SandboxUnavailable, match=r"did not start: .*mount tmpfs"):
         await create_backend("local", inodes=-1).start()
 
 

@@ -1,0 +1,172 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from backends import create_backend
+from backends.bubblewrap import Job
+from backends.launcher import Launcher
+from tests.backends.host_processes import new_mark, sleeping, until
+from trajectories.errors import SandboxDied
+
+ROOT = Path(__file__).parents[2]
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="not run by root")
+
+
+@pytest.fixture
+def launcher():
+    launcher = Launcher()
+    yield launcher
+    launcher.close()
+
+
+def launchers(harness):
+    """Return the process ids of a harness's launchers."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if words[-3:-1] == [str(ROOT / "backends/launch.py").encode(), str(harness).encode()]:
+                found.append(int(folder.name))
+    return found
+
+
+async def run(launcher, script, **settings):
+    """Run a script in the place of bubblewrap; return what it says on stdout and stderr."""
+    job = Job(storage="size=1m", owner=None, command=["bash", "-c", script], **settings)
+    output, end = os.pipe()
+    process = await launcher.start(job, output, end, end)
+    os.close(end)
+    said = b"".join(await asyncio.to_thread(lambda: list(iter(lambda: os.read(output, 4096), b""))))
+    os.close(output)
+    await process.end()
+    return said.decode()
+
+
+async def test_a_command_finds_what_its_job_names_open_and_nothing_else(launcher, tmp_path):
+    (tmp_path / "five").touch()
+    said = await run(
+        launcher,
+        "cat <&4 <&6; echo written >&5; for fd in /dev/fd/*; do [[ -e $fd ]] && echo ${fd##*/}; done",
+        texts={4: "four\n", 6: "six\n"},
+        opened={5: str(tmp_path / "five")},
+    )
+    assert said.split() == ["six", "0", "1", "2", "4", "5", "6"]
+    assert (tmp_path / "five").read_text() == "written\n"
+
+
+async def test_a_command_is_the_first_of_its_processes(launcher):
+    said = await run(launcher, "echo $$ /proc/[0-9]*; read -r score </proc/self/oom_score_adj; echo $score")
+    assert said.split() == ["1", "/proc/1", "1000"]
+
+
+async def test_a_command_that_cannot_run_says_so_where_it_would_have_spoken(launcher):
+    assert "mount /nonexistent /sys/host0" in await run(launcher, "true", passed=("/nonexistent",))
+    assert "No such file" in await run(launcher, "true", opened={5: "/nonexistent/file"})
+    assert await run(launcher, "echo fine") == "fine\n"
+
+
+async def test_starts_at_the_same_time_do_not_mix_their_streams(launcher):
+    said = await asyncio.gather(*(run(launcher, f"sleep 0.1; echo {n}") for n in range(20)))
+    assert said == [f"{n}\n" for n in range(20)]
+
+
+async def test_an_end_waits_for_all_that_the_first_process_started(launcher):
+    mark = new_mark()
+    job = Job(storage="", owner=None, command=["bash", "-c", f"setsid sleep {mark} & setsid sleep {mark}"])
+    nothing = os.open(os.devnull, os.O_RDWR)
+    process = await launcher.start(job, nothing, nothing, nothing)
+    os.close(nothing)
+    await until(lambda: len(sleeping(mark)) == 2)
+    await asyncio.gather(process.end(), process.end())
+    assert sleeping(mark) == []
+
+
+async def test_a_killed_launcher_takes_its_sandboxes_along_and_the_next_start_has_another():
+    async with create_backend("local", warm=0) as backend:
+        async with backend.acquire("a") as slot:
+            mark = new_mark()
+            running = asyncio.create_task(slot.exec(f"sleep {mark}"))
+            await until(lambda: sleeping(mark))
+            for pid in launchers(os.getpid()):
+                if sleeping(mark) and is_above(pid, sleeping(mark)[0]):
+                    os.kill(pid, signal.SIGKILL)
+            with pytest.raises(SandboxDied):
+                await running
+            await until(lambda: not sleeping(mark))
+        async with backend.acquire("b") as slot:
+            assert (await slot.exec("echo fine")).stdout == "fine\n"
+
+
+def is_above(ancestor, pid):
+    """Whether a process is the parent of another, or of its parent, and so on."""
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        if pid == ancestor:
+            return True
+    return False
+
+
+HARNESS = """
+import time
+from backends.launcher import Launcher
+launcher = Launcher()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+async def test_a_launcher_ends_with_its_harness():
+    harness = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HARNESS, cwd=ROOT, stdout=subprocess.PIPE
+    )
+    assert await harness.stdout.readline() == b"ready\n"
+    await until(lambda: len(launchers(harness.pid)) == 2)
+    harness.kill()
+    await harness.wait()
+    await until(lambda: not launchers(harness.pid))
+
+
+POWERLESS = """
+import asyncio
+from backends import create_backend
+asyncio.run(create_backend("local", warm=1).start())
+"""
+
+
+@AS_ROOT
+def test_what_the_kernel_refuses_is_told():
+    powerless = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"]
+    done = subprocess.run(
+        [*powerless, sys.executable, "-c", POWERLESS], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (
+        "SandboxUnavailable: the sandbox did not start: [Errno 1] unshare: Operation not permitted"
+        in done.stderr
+    )
+
+
+@AS_ROOT
+async def test_mounts_made_later_are_seen_and_not_held(launcher, tmp_path):
+    await run(launcher, "true")
+    await mounting("mount", "-t", "tmpfs", "tmpfs", tmp_path)
+    (tmp_path / "file").write_text("seen")
+    assert await run(launcher, f"cat {tmp_path}/file") == "seen"
+    await mounting("umount", tmp_path)
+    assert not [pid for pid in launchers(os.getpid()) if str(tmp_path) in mounts_of(pid)]
+
+
+def mounts_of(pid):
+    with suppress(FileNotFoundError):  # another test's launcher, that has ended
+        return Path(f"/proc/{pid}/mountinfo").read_text()
+    return ""
+
+
+async def mounting(*command):
+    process = await asyncio.create_subprocess_exec(*command)
+    assert await process.wait() == 0
