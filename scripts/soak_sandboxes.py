@@ -148,7 +148,9 @@ def host_state(temporary: Path, mark: int, workers: list[int]) -> dict[str, set[
     """Look at what sandboxes of these harnesses could leave on this host."""
     return {
         "processes": {
-            f"{pid} {command}" for pid, command in _processes() if _is_marked(command.split(), mark)
+            f"{pid} {command}"
+            for pid, command in _processes()
+            if _is_marked(command.split(), mark) or _launches_for(command.split(), workers)
         },
         "mounts": {
             line
@@ -179,6 +181,10 @@ async def leftovers(
 
 def _is_marked(words: list[str], mark: int) -> bool:
     return ("sleep" in words and str(mark) in words) or f"-u={mark % MARKS}" in words
+
+
+def _launches_for(words: list[str], workers: list[int]) -> bool:
+    return len(words) > 1 and words[-2].endswith("/launch.py") and words[-1] in map(str, workers)
 
 
 def _descriptors() -> set[str]:
