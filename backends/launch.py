@@ -142,7 +142,8 @@ def prepare(job: dict[str, Any]) -> None:
         os.chdir(job["below"])
         options = "lowerdir=.,upperdir=/sys/upper,workdir=/sys/overlay,metacopy=on"
         mount("overlay", "/sys/workspace", "overlay", 0, options)
-        os.spawnlp(os.P_WAIT, "chown", "chown", "-hR", f"{owner}:{owner}", "/sys/workspace")
+        if os.spawnlp(os.P_WAIT, "chown", "chown", "-hR", f"{owner}:{owner}", "/sys/workspace") != 0:
+            raise ChildProcessError("the workspace can't be given to the sandbox's user")
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
