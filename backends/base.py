@@ -92,11 +92,10 @@ class Slot(ABC):
             timeout_s: Limit on running, in seconds; waiting for the shell does not count.
             stdin: Bytes on standard input; None is an empty input.
             env: Variables for this command alone.
-            user: User inside the sandbox; None is its default one. A backend whose sandboxes have one user
-                raises `ValueError`; all of ours do, and take the user as an option of the backend. For a time
-                limit to end another user's processes, a sandbox's first process would have to be privileged,
-                within reach of the agent; what needs other rights belongs in the image, or in a sandbox of
-                its own.
+            user: Another user inside the sandbox, by name or number, with shells of their own; None is the
+                agent's. What they start lives and dies apart from what the agent starts, and neither has
+                more rights than file permissions give. A sandbox in which another user's command ran is
+                never reused. Docker's sandboxes have users; those in bubblewrap and on Modal have one alone.
             shell: Name of the shell.
             isolated: Run in a subshell, so that the shell keeps nothing of the command.
             merge_stderr: Write both channels to ``stdout``, in order.
@@ -104,6 +103,7 @@ class Slot(ABC):
             on_output: Called with chunks as they arrive.
 
         Raises:
+            ValueError: The sandbox can't have such a user, or a variable can't have such a name or value.
             SandboxDied: The sandbox is gone; what the command did is unknown and it was not run again.
             LeaseExpired: The slot was released.
         """

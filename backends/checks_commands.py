@@ -229,9 +229,15 @@ async def a_variable_that_cannot_exist_is_refused(slot: Slot) -> None:
 
 
 @on_slot
-async def a_command_can_run_as_another_user(slot: Slot) -> None:
-    result = await slot.exec("id -u", user="65534")
-    expect(result.stdout, "65534\n")
+async def a_user_that_cannot_be_had_is_refused(slot: Slot) -> None:
+    for user in ("", "no such user", "99999999999"):
+        try:
+            await slot.exec("true", user=user)
+        except ValueError as error:
+            require("user: " in str(error), f"the error does not name the argument: {error}")
+        else:
+            raise AssertionError(f"{user!r} was accepted as a user")
+    expect(await output_of(slot, "echo fine"), "fine")
 
 
 @on_slot

@@ -12,33 +12,47 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
-from backends import checks_commands, checks_endings, checks_files, checks_isolation, checks_leases
+from backends import (
+    checks_commands,
+    checks_endings,
+    checks_files,
+    checks_isolation,
+    checks_leases,
+    checks_users,
+)
 from backends.base import ToolBackend
 from backends.check import Check, collected
 from backends.registry import create_backend, parse_options
 
 CHECKS: list[Check] = [
     check
-    for module in (checks_commands, checks_endings, checks_files, checks_isolation, checks_leases)
+    for module in (
+        checks_commands,
+        checks_endings,
+        checks_files,
+        checks_isolation,
+        checks_leases,
+        checks_users,
+    )
     for check in collected(module)
 ]
 
-ONE_USER = "a sandbox has one user: its first process must be able to end whatever the agent starts"
+ONE_USER = {
+    check.name: "its namespace has one user: nobody but root could map more"
+    for check in collected(checks_users)
+}
 
 EACH_ALONE = "needs a memory cgroup; each process is bounded alone"
 
 GAPS: Mapping[str, Mapping[str, str]] = {
-    "local": {"a_command_can_run_as_another_user": ONE_USER},
-    "docker": {"a_command_can_run_as_another_user": ONE_USER},
+    "local": ONE_USER,
+    "docker": {},
     "modal": {
-        "a_command_can_run_as_another_user": ONE_USER,
+        **ONE_USER,
         "the_agent_cannot_make_namespaces_or_mounts": "it can make a user namespace; Modal bounds it",
     },
-    "nomad": {"a_command_can_run_as_another_user": ONE_USER},
-    "ssh": {
-        "a_command_can_run_as_another_user": ONE_USER,
-        "memory_of_all_processes_together_is_bounded": EACH_ALONE,
-    },
+    "nomad": ONE_USER,
+    "ssh": {**ONE_USER, "memory_of_all_processes_together_is_bounded": EACH_ALONE},
 }
 """Checks that a kind of backend is known to fail, with the reason."""
 

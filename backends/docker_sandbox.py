@@ -7,6 +7,8 @@ instead, past the engine, which would relay every message through three processe
 
 import asyncio
 import os
+import re
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +22,9 @@ from backends.warden import Warden
 from trajectories.errors import SandboxDied, SandboxUnavailable
 
 DESTROY_TIMEOUT_S = 30.0
-SHELL_BOOTSTRAP = f"exec 3>/proc/1/fd/3; {BOOTSTRAP}"
+ENTER_TIMEOUT_S = 60.0
+NO_SUCH_USER = re.compile(r"\b(user|group|uids and gids)\b")
+BASH = ("bash", "--noprofile", "--norc", "-c")
 
 
 class DockerSandbox(Sandbox):
@@ -35,24 +39,76 @@ class DockerSandbox(Sandbox):
 
     @override
     async def open_shell(self, name: str, receive: Receive) -> Link:
+        try:
+            return await self.execute(shell_command(name), receive)
+        except (EngineError, SandboxUnavailable) as error:
+            raise SandboxDied(f"no shell could be opened in the container: {error}") from error
+
+    @override
+    async def enter(self, user: str, warden: Warden) -> "ContainerUser":
+        if not user:
+            raise ValueError("user: is empty; leave it out for the usual user")
+        try:
+            link = await self.execute((*BASH, BOOTSTRAP, "sandbox"), warden.receive, user)
+            try:
+                await warden.attach(link, ENTER_TIMEOUT_S)
+            except BaseException:
+                link.close()
+                raise
+        except (EngineError, SandboxUnavailable) as error:
+            if NO_SUCH_USER.search(str(error)):
+                raise ValueError(f"user: {user!r} can't be had: {error}") from error
+            raise SandboxDied(f"{user!r} can't enter the container: {error}") from error
+        return ContainerUser(self, user, warden, link)
+
+    async def execute(self, command: Iterable[str], receive: Receive, user: str = "") -> Link:
+        """Start a process in the container, as its usual user or another.
+
+        Raises:
+            EngineError: The engine refused.
+            SandboxUnavailable: The engine can't be reached.
+        """
         request = {
             "AttachStdin": True,
             "AttachStdout": True,
             "AttachStderr": True,
-            "Cmd": ["bash", "--noprofile", "--norc", "-c", SHELL_BOOTSTRAP, "shell", name],
+            "Cmd": list(command),
+            "User": user,
             "WorkingDir": self.workspace,
         }
-        try:
-            exec_id = (await self.api.call("POST", f"/containers/{self.container}/exec", request))["Id"]
-            return await self.api.attach(f"/exec/{exec_id}/start", receive, {"Detach": False, "Tty": False})
-        except (EngineError, SandboxUnavailable) as error:
-            raise SandboxDied(f"no shell could be opened in the container: {error}") from error
+        exec_id = (await self.api.call("POST", f"/containers/{self.container}/exec", request))["Id"]
+        return await self.api.attach(f"/exec/{exec_id}/start", receive, {"Detach": False, "Tty": False})
 
     @override
     async def destroy(self) -> None:
         """Remove the container and wait until the engine no longer knows it."""
         self._link.close()
         await remove(self.api, self.container)
+
+
+class ContainerUser(Sandbox):
+    """A container as another of its users sees it. What this user starts, only this user's warden can end."""
+
+    def __init__(self, container: DockerSandbox, user: str, warden: Warden, link: Link):
+        self.workspace = container.workspace
+        self.temporary = container.temporary
+        self._container = container
+        self._user = user
+        self._warden = warden
+        self._link = link
+
+    @override
+    async def open_shell(self, name: str, receive: Receive) -> Link:
+        command = shell_command(name, self._warden.pid, self._warden.folder)
+        try:
+            return await self._container.execute(command, receive, self._user)
+        except (EngineError, SandboxUnavailable) as error:
+            raise SandboxDied(f"no shell could be opened for {self._user!r}: {error}") from error
+
+    @override
+    async def destroy(self) -> None:
+        """Let the warden go; what the user started ends with the container."""
+        self._link.close()
 
 
 class NearbyContainer(Sandbox):
@@ -88,10 +144,19 @@ class NearbyContainer(Sandbox):
         return await self._pipes.open_shell(name, receive)
 
     @override
+    async def enter(self, user: str, warden: Warden) -> Sandbox:
+        return await self._sandbox.enter(user, warden)
+
+    @override
     async def destroy(self) -> None:
         self._answers.close()
         self._pipes.close()
         await self._sandbox.destroy()
+
+
+def shell_command(name: str, warden: int = 1, folder: str = "") -> tuple[str, ...]:
+    """Return the command that becomes a keeper and answers where a warden of the same container does."""
+    return (*BASH, f"exec 3>/proc/{warden}/fd/3; {BOOTSTRAP}", "shell", name, folder)
 
 
 async def nearest(sandbox: DockerSandbox, warden: Warden) -> Sandbox:

@@ -9,8 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
+
+if TYPE_CHECKING:
+    from backends.warden import Warden
 
 STDOUT, STDERR = 1, 2
 
@@ -81,6 +85,19 @@ class Sandbox(ABC):
         Raises:
             SandboxDied: The sandbox is gone.
         """
+
+    async def enter(self, user: str, warden: "Warden") -> "Sandbox":
+        """Return the sandbox as another of its users sees it: shells opened there are that user's.
+
+        Args:
+            user: By name or number.
+            warden: That user's, to be started.
+
+        Raises:
+            ValueError: The sandbox has one user alone, or none of that name.
+            SandboxDied: The sandbox is gone.
+        """
+        raise ValueError(f"user: {user!r} can't be had; sandboxes of this kind have one user alone")
 
     @abstractmethod
     async def destroy(self) -> None:

@@ -61,6 +61,8 @@ class Machine:
         self.born = monotonic()
         self._limits = limits
         self._shells: dict[str, Shell] = {}
+        self._users: dict[str, Machine] = {}
+        self._entering = asyncio.Lock()
 
     async def open(self) -> None:
         """Open the control shell and the agent's, before anything of the agent runs.
@@ -88,6 +90,19 @@ class Machine:
                 name, self.warden, lambda receive: self.sandbox.open_shell(name, receive)
             )
         return self._shells[name]
+
+    async def of_user(self, user: str) -> "Machine":
+        """Return the same sandbox with the shells of another user.
+
+        Raises:
+            ValueError: The sandbox can't have that user.
+            SandboxDied: The sandbox does not answer.
+        """
+        async with self._entering:
+            if user not in self._users:
+                warden = Warden()
+                self._users[user] = Machine(await self.sandbox.enter(user, warden), warden, self._limits)
+            return self._users[user]
 
     async def run(
         self,
@@ -131,6 +146,8 @@ class Machine:
         Raises:
             SandboxError: It could not be proven; the sandbox must not be used again.
         """
+        if self._users:
+            raise SandboxError(f"commands of {', '.join(self._users)} ran in it, which only its end undoes")
         await self.warden.ask("clear")
         for shell in self._shells.values():
             shell.close()
@@ -148,6 +165,8 @@ class Machine:
     async def destroy(self) -> None:
         """End the sandbox and everything in it; idempotent."""
         self.warden.mourn("the sandbox was destroyed")
+        for machine in self._users.values():
+            await machine.destroy()
         for shell in self._shells.values():
             shell.close()
         await self.sandbox.destroy()

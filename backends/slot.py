@@ -57,9 +57,7 @@ class ShellSlot(Slot):
         max_output_bytes: int | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        machine = self.machine
-        if user is not None:
-            raise ValueError("user: a sandbox has one user; choose it with the backend's options")
+        machine = self.machine if user is None else await self.machine.of_user(user)
         if "\0" in command:
             return ExecutionResult("", "bash: a command cannot contain a NUL byte\n", 126)
         run = await machine.run(

@@ -21,20 +21,30 @@ class Warden:
         self.side = SideChannel()
         self.cause: str | None = None
         """Why the sandbox is dead; None while it lives."""
+        self.pid = 1
+        self.folder = ""
+        """Of the shells' files, inside the sandbox."""
         self._link: Link | None = None
         self._watchers: set[Future[None]] = set()
         self._up = asyncio.Event()
         self._diagnostics = b""
-        self.side.expect("-", lambda _: self._up.set())
+        self.side.expect("-", self._rise)
 
     def receive(self, channel: int, data: bytes) -> None:
         """Take what process 1 sends."""
-        if channel == STDERR:
+        if channel == STDERR or not self._up.is_set():
             self._diagnostics = (self._diagnostics + data)[-2000:]
-        elif data:
+        if channel == STDERR:
+            return
+        if data:
             self.side.feed(data)
         else:
             self.mourn("the sandbox ended")
+
+    def _rise(self, words: list[str]) -> None:
+        self.pid, self.folder = int(words[1]), words[2]
+        self.side.forget("-")
+        self._up.set()
 
     async def attach(self, link: Link, timeout_s: float) -> None:
         """Wait until process 1 is up.

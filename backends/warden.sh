@@ -1,4 +1,6 @@
-# Process 1 of a sandbox: starts shells, sweeps what a timed-out command left behind, and dies with the harness.
+# Process 1 of a sandbox: starts shells, sweeps what a timed-out command left behind, and dies with the harness. For
+# commands of another user there is another one, which can end what that user started and nothing else; it is not
+# process 1, and keeps the shells' files in a folder of its own.
 #
 # stdin: requests "TOKEN VERB ARGUMENTS\0"; stdout: the side channel, lines "\rTOKEN ANSWER".
 # It evaluates nothing the agent wrote, and as process 1 no signal from inside the sandbox can kill it. Sweeping
@@ -21,20 +23,21 @@ make_pipes() { # name path...
 # Starts a keeper on named pipes that the harness opens from outside and then removes. It joins the control group on
 # descriptor 7, where the sandbox has one, and so does all it starts.
 open_shell() { # name bootstrap
-    local path=/run/lachesis/$1
+    local path=/run/lachesis/$1 bootstrap=$2
     make_pipes "$1" "$path.in" "$path.out" "$path.err" || return
     exec 4<>"$path.in" 5<>"$path.out" 6<>"$path.err" # opened for both ends: neither side has to wait for the other
     set -m # for otherwise what runs in the background, and all it starts, ignores interrupts
     (
         [[ ! -e /dev/fd/7 ]] || echo 0 >&7 || exit
         exec 7>&-
-        eval "$2"
+        set -- "$1"
+        eval "$bootstrap"
     ) 0<&4 1>&5 2>&6 4<&- 5<&- 6<&- 9<&- & # a fork of this very shell: executing bash takes longer
     set +m
     exec 4<&- 5<&- 6<&-
 }
 
-# Fills parent[] and started[] (clock ticks since boot) for every live process but this one.
+# Fills parent[] and started[] (clock ticks since boot) for every live process but this one and process 1.
 scan() {
     local directory stat
     parent=() started=()
@@ -42,7 +45,8 @@ scan() {
         stat=
         IFS= read -r -d '' stat <"$directory/stat"
         set -- ${stat##*) } # a process name may hold spaces, parentheses and newlines
-        [[ -n $1 && $1 != [ZX] && ${directory#/proc/} != 1 ]] || continue
+        [[ -n $1 && $1 != [ZX] && ${directory#/proc/} != 1 && ${directory#/proc/} != "$$" ]] || continue
+        kill -0 "${directory#/proc/}" || continue # another user's
         parent[${directory#/proc/}]=$2 started[${directory#/proc/}]=${20}
     done
 }
@@ -72,7 +76,9 @@ is_doomed() {
     done
     [[ $spared != *" $1 "* ]] || return 1
     while IFS= read -r -d '' variable; do
-        [[ $variable != LACHESIS_SHELL=* ]] || { [[ $variable == "LACHESIS_SHELL=$name" ]] && return 0 || return 1; }
+        [[ $variable == LACHESIS_SHELL=* ]] || continue
+        [[ $variable == "LACHESIS_SHELL=$others$name" ]]
+        return
     done <"/proc/$1/environ"
     return 0
 }
@@ -86,7 +92,7 @@ sweep() { # name shell elapsed_ticks spared...
     spared=" $* "
     read -r now _ </proc/uptime
     born=$((10#${now/./} - elapsed))
-    read -r -t 0.5 -n 40 _ last 0<>"/run/lachesis/$name.env" # whatever the agent may have put there
+    read -r -t 0.5 -n 40 _ last 0<>"$folder/$name.env" # whatever the agent may have put there
     [[ $last =~ ^[0-9]+$ ]] || last=0
     kill -KILL "$shell"
     for ((round = 0; round < 600 && broods < 8; round++)); do
@@ -118,13 +124,17 @@ end_all() {
 }
 
 ulimit -c 0
-# One program makes the pipes of the side channel and of the first shells, beside the rest.
-mkfifo -m 600 /run/lachesis/{side,{control,main}.{in,out,err}} &
-making_pipes=$!
+folder=/run/lachesis others= unused=
+if (($$ == 1)); then # one program makes the pipes of the side channel and of the first shells, beside the rest
+    mkfifo -m 600 "$folder"/{side,{control,main}.{in,out,err}} &
+    making_pipes=$!
+else
+    folder=$(mktemp -d /dev/shm/.lachesis-XXXXXXXXXX) && others=$folder/
+fi
 for limit in "$@"; do ulimit ${limit/=/ }; done
-say - up # the harness prepares its next request while we go on
+say - up "$$" "$folder" # the harness prepares its next request while we go on
 exec 9<> <(:) # nothing ever arrives here: `read -t` on it sleeps without a process, and the fork starts reaping
-wait "$making_pipes" && unused=' side control main ' || unused=
+[[ -z $making_pipes ]] || ! wait "$making_pipes" || unused=' side control main '
 read -r pid_max </proc/sys/kernel/pid_max
 while IFS=' ' read -r -d '' token verb arguments; do
     case $verb in

@@ -278,3 +278,46 @@ async def test_a_refused_stream_raises_what_the_engine_said():
     stream.data_received(b'HTTP/1.1 404 Not Found\r\n\r\n{"message":"no such container"}')
     with pytest.raises(EngineError, match="no such container"):
         await stream.upgraded
+
+
+async def test_a_user_that_is_the_agents_own_has_shells_apart():
+    async with docker() as backend, backend.acquire("a") as slot:
+        mark = new_mark()
+        job = asyncio.create_task(slot.exec(f"touch go; sleep {mark}"))
+        await slot.exec("until [ -e go ]; do sleep 0.02; done; cd /tmp", user="1000")
+        assert (await slot.exec("sleep 600", user="1000", timeout_s=0.3)).timed_out
+        assert len(sleeping(mark)) == 1
+        assert (await slot.exec("pwd", user="1000")).stdout == "/tmp\n"
+        job.cancel()
+        await asyncio.wait({job})
+        assert sleeping(mark) == []
+
+
+async def test_a_user_who_kills_everything_of_theirs_is_gone_and_the_agent_is_not():
+    async with docker() as backend, backend.acquire("a") as slot:
+        for command in ("kill -KILL -1; sleep 600", "true"):
+            with pytest.raises(SandboxDied):
+                await slot.exec(command, user="65534")
+        assert (await slot.exec("echo fine")).stdout == "fine\n"
+
+
+async def test_a_container_that_another_user_worked_in_is_not_reused(caplog):
+    async with docker(reuse=True) as backend:
+        async with backend.acquire("a") as slot:
+            container = slot.machine.sandbox.container
+            await slot.exec("true", user="root")
+        assert "commands of root ran in it" in caplog.text
+        async with backend.acquire("b") as slot:
+            assert slot.machine.sandbox.container != container
+
+
+async def test_a_container_that_dies_under_another_users_command_is_a_sandbox_that_died(api):
+    mark = new_mark()
+    async with docker() as backend, backend.acquire("a") as slot:
+        running = asyncio.create_task(slot.exec(f"sleep {mark}", user="65534"))
+        await until(lambda: sleeping(mark))
+        await api.call("POST", f"/containers/{slot.machine.sandbox.container}/kill")
+        with pytest.raises(SandboxDied):
+            await running
+        with pytest.raises(SandboxDied):
+            await slot.exec("true", user="root")

@@ -189,7 +189,7 @@ def test_workspaces_are_copy_on_write(as_user, tmp_path):
 
 async def test_a_sandbox_has_one_user_and_says_so():
     async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
-        with pytest.raises(ValueError, match="a sandbox has one user"):
+        with pytest.raises(ValueError, match="one user alone"):
             await slot.exec("true", user="root")
 
 
