@@ -1,4 +1,4 @@
-"""The command that becomes a bubblewrap sandbox, composed from what is known of the host it will run on.
+"""What has to be done for a bubblewrap sandbox, composed from what is known of the host it will run on.
 
 All that a sandbox is (processes, mounts, files) lives in namespaces that the kernel ends together with its
 first process, so a crash leaves nothing behind on the host.
@@ -15,13 +15,7 @@ from backends.link import BOOTSTRAP
 SANDBOX_UID = 231072
 """Host user of the sandboxes when they are started by root, whom no limit on processes binds."""
 
-CONFIGURATION = (
-    "alternatives",
-    "ld.so.cache",
-    "ld.so.conf",
-    "ld.so.conf.d",
-    "ssl",
-)
+CONFIGURATION = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl")
 """What a sandbox sees of the host's /etc."""
 
 SYSTEM_DIRECTORIES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -171,11 +165,7 @@ def _mounts(host: HostFacts, workspace: Path | None) -> list[str]:
     for fd, name in enumerate(OWN_FILES, FIRST_FILE):
         arguments += ["--perms", "0644", "--file", str(fd), f"/etc/{name}"]
     arguments += ["--size", str(16 * 2**20), "--tmpfs", "/run/lachesis"]
-    for folder, target in (
-        ("tmp", "/tmp"),
-        ("home", "/home/agent"),
-        ("shm", "/dev/shm"),
-    ):
+    for folder, target in (("tmp", "/tmp"), ("home", "/home/agent"), ("shm", "/dev/shm")):
         arguments += ["--bind", f"/sys/{folder}", target]
     if workspace is None or host.root:
         arguments += ["--bind", "/sys/workspace", "/workspace"]

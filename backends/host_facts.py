@@ -52,7 +52,7 @@ def bubblewrap_launch(limits: SandboxLimits, facts: HostFacts) -> Launch:
     command = [
         *("env", "--default-signal", "setpriv", "--pdeathsig", "KILL", "unshare", *gain, "--mount"),
         *("sh", "-c", source("launch.sh"), "launch", job.storage, owner if facts.root else "0"),
-        *job.texts.values(),
+        *(text.removesuffix("\n") for text in job.texts.values()),
         *("unshare", "--pid", "--fork", "--kill-child", *lose, "--mount-proc", *job.command),
     ]
     join = ["setpriv", f"--reuid={owner}", f"--regid={owner}", "--clear-groups"] if facts.root else []
