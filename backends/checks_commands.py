@@ -230,7 +230,8 @@ async def a_variable_that_cannot_exist_is_refused(slot: Slot) -> None:
 
 @on_slot
 async def a_user_that_cannot_be_had_is_refused(slot: Slot) -> None:
-    for user in ("", "no such user", "99999999999"):
+    own = await output_of(slot, "id -u")
+    for user in ("", ":", "0:0:0", "no such user", "99999999999", own):
         try:
             await slot.exec("true", user=user)
         except ValueError as error:

@@ -23,6 +23,17 @@ async def another_user_gains_no_privileges(slot: Slot) -> None:
 
 
 @on_slot
+async def another_users_home_is_not_the_agents(slot: Slot) -> None:
+    agents = await output_of(slot, "echo $HOME")
+    for user in (OTHER, "0"):
+        home = (await slot.exec("echo $HOME", user=user)).stdout.strip()
+        require(home != agents, f"the home of {user} is the agent's")
+        require(
+            (await slot.exec(f"touch {home}/x")).exit_code != 0, f"the agent can write the home of {user}"
+        )
+
+
+@on_slot
 async def each_user_has_shells_of_their_own(slot: Slot) -> None:
     await slot.exec("cd /tmp; export A=theirs", user=OTHER)
     await slot.exec("export A=mine")
@@ -42,12 +53,12 @@ async def users_work_at_the_same_time(slot: Slot) -> None:
 
 @on_slot
 async def a_timeout_ends_all_that_another_user_started(slot: Slot) -> None:
-    await slot.exec("cd /tmp; export A=kept; sleep 631 >/dev/null 2>&1 &", user=OTHER)
+    await slot.exec("cd /tmp; export A=theirs; sleep 631 >/dev/null 2>&1 &", user=OTHER)
     command = "setsid sleep 632 & (env -i setsid sleep 633 >/dev/null 2>&1 &); echo partial; sleep 634"
     result = await slot.exec(command, user=OTHER, timeout_s=0.5)
     expect((result.timed_out, result.stdout), (True, "partial\n"))
     expect(await sleepers(slot, "sleep 63"), {"631"})
-    expect((await slot.exec("echo $PWD $A", user=OTHER)).stdout, "/tmp kept\n")
+    expect((await slot.exec("echo $PWD ${A-unset}", user=OTHER)).stdout, f"{slot.workspace} unset\n")
 
 
 @on_slot
@@ -77,6 +88,8 @@ async def the_agent_reaches_nothing_of_another_users(slot: Slot) -> None:
     await slot.exec("sleep 651 >/dev/null 2>&1 & echo secret >/tmp/theirs; chmod 600 /tmp/theirs", user=OTHER)
     for command in (
         "cat /tmp/theirs",
+        "mv /tmp/theirs /tmp/others || rm -f /tmp/theirs && ! [ -e /tmp/theirs ]",
+        "chmod 700 /tmp",
         "for process in /proc/[0-9]*; do grep -q 651 $process/cmdline && cat $process/environ; done | grep .",
         "for name in /dev/shm/.[!.]*; do mv $name /dev/shm/x || rm -r $name || ls $name; done",
         "kill -KILL -1",

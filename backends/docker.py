@@ -97,12 +97,14 @@ class DockerMaker(Maker):
 def container_request(image: str, limits: DockerLimits, labels: dict[str, str]) -> dict[str, Any]:
     """Compose the request that creates a container which can reach nothing and gain nothing."""
     uid, _, gid = limits.user.partition(":")
-    options = (
-        f"rw,exec,nosuid,nodev,size={limits.disk_mb}m,nr_inodes={limits.inodes},uid={uid},gid={gid or uid}"
-    )
-    private = {"/tmp": f"{options},mode=1777", "/home/agent": f"{options},mode=755"}
+    options = f"rw,exec,nosuid,nodev,size={limits.disk_mb}m,nr_inodes={limits.inodes}"
+    owned = f"{options},uid={uid},gid={gid or uid},mode=755"
+    private = {
+        "/tmp": f"{options},mode=1777",
+        "/home/agent": owned,
+    }  # /tmp is root's: an owner may rename all
     if limits.read_only:
-        private[limits.workspace] = f"{options},mode=755"
+        private[limits.workspace] = owned
     private["/run/lachesis"] = f"rw,nosuid,nodev,size=16m,nr_inodes=4096,uid={uid},gid={gid or uid},mode=700"
     return {
         "Image": image,

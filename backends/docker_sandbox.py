@@ -8,6 +8,7 @@ instead, past the engine, which would relay every message through three processe
 import asyncio
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,11 @@ from trajectories.errors import SandboxDied, SandboxUnavailable
 
 DESTROY_TIMEOUT_S = 30.0
 ENTER_TIMEOUT_S = 60.0
-NO_SUCH_USER = re.compile(r"\b(user|group|uids and gids)\b")
 BASH = ("bash", "--noprofile", "--norc", "-c")
+USER = re.compile(r"[^:]+(:[^:]+)?")
+NO_SUCH_USER = re.compile(r"unable to find (user|group) |uids and gids must be in range")
+NOT_THE_AGENTS = {"WorkingDir": "/", "Env": ["HOME", "USER"]}
+"""Of processes of other users: where they start, and variables to be taken from the list of users."""
 
 
 class DockerSandbox(Sandbox):
@@ -40,14 +44,15 @@ class DockerSandbox(Sandbox):
     @override
     async def open_shell(self, name: str, receive: Receive) -> Link:
         try:
-            return await self.execute(shell_command(name), receive)
+            command = (*BASH, f"{side_channel(1)}; {BOOTSTRAP}", "shell", name)
+            return await self.execute(command, receive)
         except (EngineError, SandboxUnavailable) as error:
             raise SandboxDied(f"no shell could be opened in the container: {error}") from error
 
     @override
     async def enter(self, user: str, warden: Warden) -> "ContainerUser":
-        if not user:
-            raise ValueError("user: is empty; leave it out for the usual user")
+        if not USER.fullmatch(user):
+            raise ValueError(f"user: {user!r} is no name or number, with or without a group after a colon")
         try:
             link = await self.execute((*BASH, BOOTSTRAP, "sandbox"), warden.receive, user)
             try:
@@ -61,8 +66,10 @@ class DockerSandbox(Sandbox):
             raise SandboxDied(f"{user!r} can't enter the container: {error}") from error
         return ContainerUser(self, user, warden, link)
 
-    async def execute(self, command: Iterable[str], receive: Receive, user: str = "") -> Link:
-        """Start a process in the container, as its usual user or another.
+    async def execute(self, command: Iterable[str], receive: Receive, user: str | None = None) -> Link:
+        """Start a process in the container, as the agent or another user.
+
+        Another user's home is the one in the container's list of users: nothing that the agent can write.
 
         Raises:
             EngineError: The engine refused.
@@ -73,8 +80,7 @@ class DockerSandbox(Sandbox):
             "AttachStdout": True,
             "AttachStderr": True,
             "Cmd": list(command),
-            "User": user,
-            "WorkingDir": self.workspace,
+            **({"WorkingDir": self.workspace} if user is None else {"User": user, **NOT_THE_AGENTS}),
         }
         exec_id = (await self.api.call("POST", f"/containers/{self.container}/exec", request))["Id"]
         return await self.api.attach(f"/exec/{exec_id}/start", receive, {"Detach": False, "Tty": False})
@@ -99,7 +105,8 @@ class ContainerUser(Sandbox):
 
     @override
     async def open_shell(self, name: str, receive: Receive) -> Link:
-        command = shell_command(name, self._warden.pid, self._warden.folder)
+        enter = f"cd {shlex.quote(self.workspace)}; {side_channel(self._warden.pid)}; {BOOTSTRAP}"
+        command = (*BASH, enter, "shell", name, self._warden.folder)
         try:
             return await self._container.execute(command, receive, self._user)
         except (EngineError, SandboxUnavailable) as error:
@@ -154,9 +161,9 @@ class NearbyContainer(Sandbox):
         await self._sandbox.destroy()
 
 
-def shell_command(name: str, warden: int = 1, folder: str = "") -> tuple[str, ...]:
-    """Return the command that becomes a keeper and answers where a warden of the same container does."""
-    return (*BASH, f"exec 3>/proc/{warden}/fd/3; {BOOTSTRAP}", "shell", name, folder)
+def side_channel(warden: int) -> str:
+    """Return what makes a shell answer where a warden of the same user does."""
+    return f"exec 3>/proc/{warden}/fd/3"
 
 
 async def nearest(sandbox: DockerSandbox, warden: Warden) -> Sandbox:

@@ -63,6 +63,7 @@ class Machine:
         self._shells: dict[str, Shell] = {}
         self._users: dict[str, Machine] = {}
         self._entering = asyncio.Lock()
+        self._entered = False
 
     async def open(self) -> None:
         """Open the control shell and the agent's, before anything of the agent runs.
@@ -92,17 +93,30 @@ class Machine:
         return self._shells[name]
 
     async def of_user(self, user: str) -> "Machine":
-        """Return the same sandbox with the shells of another user.
+        """Return the same sandbox with the shells of another user; it ends with theirs, and theirs with it.
 
         Raises:
             ValueError: The sandbox can't have that user.
             SandboxDied: The sandbox does not answer.
         """
-        async with self._entering:
-            if user not in self._users:
-                warden = Warden()
-                self._users[user] = Machine(await self.sandbox.enter(user, warden), warden, self._limits)
-            return self._users[user]
+        self._entered = True
+        if user not in self._users:
+            async with self._entering:
+                if user not in self._users:
+                    self._users[user] = await self._enter(user)
+        return self._users[user]
+
+    async def _enter(self, user: str) -> "Machine":
+        warden = Warden()
+        machine = Machine(await self.sandbox.enter(user, warden), warden, self._limits)
+        if warden.uid == self.warden.uid:
+            await machine.sandbox.destroy()
+            raise ValueError(f"user: {user!r} is the agent's own; leave it out")
+        if self.warden.cause is not None:
+            await machine.sandbox.destroy()
+            raise SandboxDied(self.warden.cause)
+        self.warden.share_fate(warden)
+        return machine
 
     async def run(
         self,
@@ -146,8 +160,8 @@ class Machine:
         Raises:
             SandboxError: It could not be proven; the sandbox must not be used again.
         """
-        if self._users:
-            raise SandboxError(f"commands of {', '.join(self._users)} ran in it, which only its end undoes")
+        if self._entered:
+            raise SandboxError("another user was in it, whose traces only its end removes")
         await self.warden.ask("clear")
         for shell in self._shells.values():
             shell.close()
@@ -165,11 +179,13 @@ class Machine:
     async def destroy(self) -> None:
         """End the sandbox and everything in it; idempotent."""
         self.warden.mourn("the sandbox was destroyed")
-        for machine in self._users.values():
-            await machine.destroy()
         for shell in self._shells.values():
             shell.close()
-        await self.sandbox.destroy()
+        try:
+            for machine in self._users.values():
+                await machine.destroy()
+        finally:
+            await self.sandbox.destroy()
 
     def _capture(self, max_bytes: int | None, channel: str) -> Capture:
         directory = self._limits.spill_directory

@@ -33,9 +33,12 @@ class ShellSlot(Slot):
         Raises:
             LeaseExpired: The slot was released.
         """
+        self._check()
+        return self._machine
+
+    def _check(self) -> None:
         if self._expired:
             raise LeaseExpired(f"the slot of task {self.task_id!r} was used after its release")
-        return self._machine
 
     def expire(self) -> Machine:
         """End the lease and return the sandbox."""
@@ -57,7 +60,10 @@ class ShellSlot(Slot):
         max_output_bytes: int | None = None,
         on_output: OnOutput | None = None,
     ) -> ExecutionResult:
-        machine = self.machine if user is None else await self.machine.of_user(user)
+        machine = self.machine
+        if user is not None:
+            machine = await machine.of_user(user)
+            self._check()
         if "\0" in command:
             return ExecutionResult("", "bash: a command cannot contain a NUL byte\n", 126)
         run = await machine.run(

@@ -22,8 +22,10 @@ class Warden:
         self.cause: str | None = None
         """Why the sandbox is dead; None while it lives."""
         self.pid = 1
+        self.uid = -1
         self.folder = ""
         """Of the shells' files, inside the sandbox."""
+        self._fellows = set[Warden]()
         self._link: Link | None = None
         self._watchers: set[Future[None]] = set()
         self._up = asyncio.Event()
@@ -42,7 +44,7 @@ class Warden:
             self.mourn("the sandbox ended")
 
     def _rise(self, words: list[str]) -> None:
-        self.pid, self.folder = int(words[1]), words[2]
+        self.pid, self.uid, self.folder = int(words[1]), int(words[2]), words[3]
         self.side.forget("-")
         self._up.set()
 
@@ -69,6 +71,13 @@ class Warden:
         self._up.set()
         for future in list(self._watchers):
             self._fail(future)
+        for fellow in self._fellows:
+            fellow.mourn(cause)
+
+    def share_fate(self, other: "Warden") -> None:
+        """Have each of the two die with the other."""
+        self._fellows.add(other)
+        other._fellows.add(self)
 
     def watch(self, future: Future[None]) -> None:
         """Fail ``future`` with `SandboxDied` if the sandbox dies before `unwatch`."""

@@ -129,10 +129,10 @@ if (($$ == 1)); then # one program makes the pipes of the side channel and of th
     mkfifo -m 600 "$folder"/{side,{control,main}.{in,out,err}} &
     making_pipes=$!
 else
-    folder=$(mktemp -d /dev/shm/.lachesis-XXXXXXXXXX) && others=$folder/
+    folder=$(mktemp -d /dev/shm/.lachesis-XXXXXXXXXX) && others=$folder/ || exit
 fi
 for limit in "$@"; do ulimit ${limit/=/ }; done
-say - up "$$" "$folder" # the harness prepares its next request while we go on
+say - up "$$" "$UID" "$folder" # the harness prepares its next request while we go on
 exec 9<> <(:) # nothing ever arrives here: `read -t` on it sleeps without a process, and the fork starts reaping
 [[ -z $making_pipes ]] || ! wait "$making_pipes" || unused=' side control main '
 read -r pid_max </proc/sys/kernel/pid_max

@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from backends import checks_endings, create_backend, reaper
+from backends import checks_endings, checks_users, create_backend, docker_sandbox, reaper
 from backends.check import collected
 from backends.docker import DockerLimits, container_request
 from backends.docker_api import DockerApi, EngineError, HijackedStream
 from backends.docker_images import DockerImages
-from backends.docker_sandbox import NearbyContainer
+from backends.docker_sandbox import DockerSandbox, NearbyContainer
 from backends.owner import Owner
+from backends.warden import Warden
 from tests.backends.conftest import DOCKER_SOCKET
 from tests.backends.host_processes import new_mark, sleeping, until
-from trajectories.errors import ConfigError, SandboxDied, SandboxUnavailable
+from trajectories.errors import ConfigError, LeaseExpired, SandboxDied, SandboxUnavailable
 
 pytestmark = pytest.mark.docker
 
@@ -280,25 +281,63 @@ async def test_a_refused_stream_raises_what_the_engine_said():
         await stream.upgraded
 
 
-async def test_a_user_that_is_the_agents_own_has_shells_apart():
+async def test_a_user_who_ends_their_own_warden_ends_the_sandbox():
     async with docker() as backend, backend.acquire("a") as slot:
         mark = new_mark()
-        job = asyncio.create_task(slot.exec(f"touch go; sleep {mark}"))
-        await slot.exec("until [ -e go ]; do sleep 0.02; done; cd /tmp", user="1000")
-        assert (await slot.exec("sleep 600", user="1000", timeout_s=0.3)).timed_out
-        assert len(sleeping(mark)) == 1
-        assert (await slot.exec("pwd", user="1000")).stdout == "/tmp\n"
-        job.cancel()
-        await asyncio.wait({job})
-        assert sleeping(mark) == []
-
-
-async def test_a_user_who_kills_everything_of_theirs_is_gone_and_the_agent_is_not():
-    async with docker() as backend, backend.acquire("a") as slot:
-        for command in ("kill -KILL -1; sleep 600", "true"):
+        with pytest.raises(SandboxDied):
+            await slot.exec(f"setsid sleep {mark} & kill -KILL -1; sleep {mark}", user="65534")
+        for user in (None, "65534", "0"):
             with pytest.raises(SandboxDied):
-                await slot.exec(command, user="65534")
-        assert (await slot.exec("echo fine")).stdout == "fine\n"
+                await slot.exec("true", user=user)
+    assert sleeping(mark) == []
+
+
+async def test_a_dead_sandbox_lets_no_user_in():
+    async with docker() as backend, backend.acquire("a") as slot:
+        await slot.exec("true", user="65534")
+        slot.machine.warden.mourn("it reached its age")
+        for user in (None, "65534", "0"):
+            with pytest.raises(SandboxDied, match="it reached its age"):
+                await slot.exec("true", user=user)
+
+
+async def test_a_user_who_is_let_in_while_the_slot_is_released_runs_nothing(monkeypatch):
+    execute = DockerSandbox.execute
+    entering = asyncio.Event()
+
+    async def slowly(*arguments):
+        entering.set()
+        await asyncio.sleep(0.5)
+        return await execute(*arguments)
+
+    async with docker(reuse=True) as backend:
+        slot = await backend.acquire("a")
+        container = slot.machine.sandbox.container
+        monkeypatch.setattr(DockerSandbox, "execute", slowly)
+        stale = asyncio.create_task(slot.exec("touch /tmp/planted", user="0"))
+        await entering.wait()
+        await backend.release(slot)
+        with pytest.raises((SandboxDied, LeaseExpired)):
+            await stale
+        async with backend.acquire("b") as slot:
+            assert slot.machine.sandbox.container != container
+
+
+async def test_users_work_where_the_engine_is_far_away(monkeypatch):
+    monkeypatch.setattr(docker_sandbox, "_reach_into", lambda *arguments: None)
+    for check in collected(checks_users):
+        await check.run(docker_with_its_own_pool)
+
+
+def docker_with_its_own_pool(**options):
+    return create_backend("docker", **{"image": "lachesis-test", "disk_mb": 64, **options})
+
+
+async def test_an_engine_that_is_away_is_not_the_callers_mistake(tmp_path):
+    api = DockerApi(f"unix://{tmp_path}/unable/user/group.sock")
+    with pytest.raises(SandboxDied, match="can't enter"):
+        await DockerSandbox(api, "x", None, "/workspace").enter("0", Warden())
+    await api.close()
 
 
 async def test_a_container_that_another_user_worked_in_is_not_reused(caplog):
@@ -306,7 +345,7 @@ async def test_a_container_that_another_user_worked_in_is_not_reused(caplog):
         async with backend.acquire("a") as slot:
             container = slot.machine.sandbox.container
             await slot.exec("true", user="root")
-        assert "commands of root ran in it" in caplog.text
+        assert "another user was in it" in caplog.text
         async with backend.acquire("b") as slot:
             assert slot.machine.sandbox.container != container
 
