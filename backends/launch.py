@@ -6,10 +6,11 @@ of its own because it forks: it has one thread and little memory.
 
 Standard input is a socket that keeps messages apart. A message is a `bubblewrap.Job` in JSON, with the
 sandbox's three standard streams. The answer is a descriptor for the sandbox's first process (pidfd), or the
-reason why there is none. The launcher is the first process of a namespace that ends with it, and holds all
-its sandboxes; it ends with its harness.
+reason why there is none. Whatever fails after that is told on the sandbox's standard error. The launcher is
+the first process of a namespace that ends with it, and holds all its sandboxes; it ends with its harness.
 """
 
+import array
 import ctypes
 import fcntl
 import json
@@ -17,13 +18,15 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_SLAVE = 2, 4, 8, 1 << 12, 1 << 14, 1 << 19
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 1 << 12, 1 << 14, 1 << 18
 PR_SET_PDEATHSIG = 1
 MAX_JOB_BYTES = 128 * 1024
+STARTED = b"started"
 FOLDERS = ("workspace", "upper", "overlay", "tmp", "home", "shm")
 FREE_FD = 16
 """Above all descriptors that a sandbox is given."""
@@ -35,7 +38,9 @@ def main(harness: int) -> None:
     if os.getppid() != harness:
         return
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)  # the harness may ignore some
+        signal.signal(number, signal.SIG_DFL)  # the harness may ignore some, or block them
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.umask(0o022)
     requests = socket.socket(fileno=0)
     try:
         enter_namespaces()
@@ -70,21 +75,38 @@ def serve(requests: socket.socket) -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     ours = os.open("/proc/self/ns/pid", os.O_RDONLY)
     while True:
-        message, streams, _, _ = socket.recv_fds(requests, MAX_JOB_BYTES, 3, socket.MSG_CMSG_CLOEXEC)
+        message, streams = receive(requests, MAX_JOB_BYTES, 3)
         if not message:
             return
+        job = json.loads(message)
         try:
-            call("unshare", CLONE_NEWPID)
-            first = os.fork()
-            if first == 0:
-                become(json.loads(message), streams)
-            socket.send_fds(requests, [b"started"], [os.pidfd_open(first)])
+            if len(streams) != 3:
+                raise OSError("too few descriptors are left")
+            start(requests, job, streams)
         except OSError as error:
             requests.send(str(error).encode())
         finally:
             call("setns", ours, CLONE_NEWPID)
-        for fd in streams:
+            for fd in streams:
+                os.close(fd)
+
+
+def start(requests: socket.socket, job: dict[str, Any], streams: list[int]) -> None:
+    """Fork the first process of a new namespace, and answer."""
+    call("unshare", CLONE_NEWPID)
+    first = os.fork()
+    if first == 0:
+        become(job, streams)
+    try:
+        fd = os.pidfd_open(first)
+        try:
+            socket.send_fds(requests, [STARTED], [fd])
+        finally:
             os.close(fd)
+    except OSError:
+        with suppress(ProcessLookupError):
+            os.kill(first, signal.SIGKILL)
+        raise
 
 
 def become(job: dict[str, Any], streams: list[int]) -> NoReturn:
@@ -101,11 +123,23 @@ def become(job: dict[str, Any], streams: list[int]) -> NoReturn:
             os.setgroups([])
             os.setresgid(*[job["owner"]] * 3)
             os.setresuid(*[job["owner"]] * 3)
-        os.execvp(job["command"][0], job["command"])
+        execute(job["command"])
     except Exception as error:
-        os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        os.write(2, os.fsencode(f"{type(error).__name__}: {error}\n"))
     finally:
         os._exit(1)
+
+
+def execute(command: list[str]) -> NoReturn:
+    """Become a program.
+
+    Raises:
+        OSError: It can't be run.
+    """
+    try:
+        os.execvpe(command[0], command, {"PATH": os.environ.get("PATH", os.defpath)})
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, command[0]) from None
 
 
 def open_files(job: dict[str, Any]) -> dict[int, int]:
@@ -129,7 +163,7 @@ def give(descriptors: dict[int, int]) -> None:
 
 def prepare(job: dict[str, Any]) -> None:
     """Mount what the command is to find: see `bubblewrap.Job`."""
-    mount("none", "/", None, MS_REC | MS_SLAVE)  # what the host unmounts is not held here
+    mount("none", "/", None, MS_REC | MS_PRIVATE)  # or what the host mounts later would appear in the sandbox
     mount("tmpfs", "/sys", "tmpfs", 0, job["storage"])
     owner = job["owner"] or 0
     for name in FOLDERS:
@@ -144,6 +178,7 @@ def prepare(job: dict[str, Any]) -> None:
         mount("overlay", "/sys/workspace", "overlay", 0, options)
         if os.spawnlp(os.P_WAIT, "chown", "chown", "-hR", f"{owner}:{owner}", "/sys/workspace") != 0:
             raise ChildProcessError("the workspace can't be given to the sandbox's user")
+        os.chdir("/")
     mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
 
 
@@ -151,6 +186,18 @@ def mount(source: str, target: str, kind: str | None, flags: int, options: str |
     """Mount something, with the arguments of the system call."""
     words = [None if word is None else os.fsencode(word) for word in (source, target, kind, options)]
     call("mount", *words[:3], flags, words[3])
+
+
+def receive(channel: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
+    """Receive a message with descriptors, or with fewer if no more are left here.
+
+    No program inherits them, unlike those that `socket.recv_fds` of Python 3.11 returns.
+    """
+    message, ancillary, _, _ = channel.recvmsg(size, socket.CMSG_SPACE(count * 4), socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for _, _, data in ancillary:
+        fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return message, fds.tolist()
 
 
 def end_with_parent() -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from backends.bubblewrap import Job
 from backends.finish import undo
+from backends.launch import STARTED, receive
 from trajectories.errors import SandboxUnavailable
 
 PROGRAM = Path(__file__).with_name("launch.py")
 ANSWER_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 10.0
+MAX_ANSWER_BYTES = 4096
 
 
 class FirstProcess:
@@ -56,29 +58,40 @@ class FirstProcess:
 
 
 class Launcher:
-    """Starts sandboxes, one after the other, in a process that `close` ends, and all of them with it."""
+    """Starts sandboxes, one after the other, in a process of its own.
+
+    Raises:
+        SandboxUnavailable: That can't be started.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._closed = False
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.setblocking(False)
-        with theirs:
+        try:
             self._process = subprocess.Popen(
-                [sys.executable, "-IS", str(PROGRAM), str(os.getpid())],
+                [sys.executable or "python3", "-IS", str(PROGRAM), str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 cwd="/",
-                env={"PATH": os.environ.get("PATH", os.defpath)},
                 start_new_session=True,
             )
+        except OSError as error:
+            self._socket.close()
+            raise SandboxUnavailable(
+                f"the process that starts sandboxes can't be started: {error}"
+            ) from error
+        finally:
+            theirs.close()
 
     @property
     def alive(self) -> bool:
         """Whether it can still start sandboxes."""
-        return self._process.poll() is None
+        return not self._closed and self._process.poll() is None
 
     async def start(self, job: Job, stdin: int, stdout: int, stderr: int) -> FirstProcess:
-        """Start a sandbox on three descriptors, which stay the caller's.
+        """Fork a sandbox's first process, on three descriptors that stay the caller's; it is not up yet.
 
         Raises:
             SandboxUnavailable: It could not be started.
@@ -90,28 +103,38 @@ class Launcher:
             except asyncio.CancelledError:
                 await undo(_end(starting))
                 raise
+            finally:
+                if self._closed:
+                    self._socket.close()
+
+    def close(self) -> None:
+        """Kill the process, and with it all that it started; a start under way fails."""
+        if self._closed:
+            return
+        self._closed = True
+        self._socket.shutdown(socket.SHUT_RDWR)
+        if not self._turn.locked():
+            self._socket.close()
+        with suppress(PermissionError):  # it was started with rights that this process has given up
+            self._process.kill()
+        self._process.wait()
 
     async def _start(self, job: Job, streams: list[int]) -> FirstProcess:
         try:
             socket.send_fds(self._socket, [json.dumps(asdict(job)).encode()], streams)
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await _readable(self._socket.fileno())
-            answer, fds, flags, _ = socket.recv_fds(self._socket, 4096, 1, socket.MSG_CMSG_CLOEXEC)
-            if not answer:
-                raise EOFError("it ended")
-        except (OSError, EOFError) as error:  # a timeout is an OSError
-            self._process.kill()
-            raise SandboxUnavailable(f"the process that starts sandboxes does not answer: {error}") from error
-        if not fds:
-            reason = "no descriptor is left" if flags & socket.MSG_CTRUNC else answer.decode()
-            raise SandboxUnavailable(f"the sandbox did not start: {reason}")
-        return FirstProcess(fds[0])
-
-    def close(self) -> None:
-        """End the process."""
-        self._socket.close()
-        self._process.kill()
-        self._process.wait()
+            with suppress(TimeoutError):  # the loop itself may have been busy for so long
+                async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                    await _readable(self._socket.fileno())
+            answer, fds = receive(self._socket, MAX_ANSWER_BYTES, 1)
+        except BlockingIOError:
+            self.close()  # the next answer would be taken for that of another start
+            raise SandboxUnavailable(f"no sandbox was started within {ANSWER_TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise SandboxUnavailable(f"the sandbox could not be started: {error}") from error
+        if answer == STARTED and fds:
+            return FirstProcess(fds[0])
+        reason = "no descriptor is left" if answer == STARTED else os.fsdecode(answer) or "the launcher ended"
+        raise SandboxUnavailable(f"the sandbox did not start: {reason}")
 
 
 async def _end(starting: asyncio.Task[FirstProcess]) -> None:

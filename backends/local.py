@@ -1,8 +1,8 @@
-"""Sandboxes on this host: bubblewrap namespaces, no daemon, nothing on disk.
+"""Sandboxes on this host: bubblewrap namespaces, nothing on disk.
 
 All that a sandbox is (processes, mounts, files) lives in namespaces that the kernel ends together with its
-first process. So a crash of the harness leaves nothing to clean up but empty control groups, which go by
-themselves, and there is no reaper.
+first process, as it ends that with the harness. So a crash of the harness leaves nothing to clean up but
+empty control groups, which go by themselves, and there is no reaper.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from backends.link import Link, Receive, Sandbox
 from backends.maker import Maker
 from backends.memory_groups import MemoryGroup, MemoryGroups
 from backends.overlays import overlays_work
-from backends.pipes import PipeLink
+from backends.pipes import PipeLink, make_pipes
 from backends.resources import Resources
 from backends.warden import Warden
 from trajectories.errors import ConfigError, SandboxUnavailable
@@ -74,7 +74,7 @@ class LocalSandbox(Sandbox):
         Raises:
             SandboxUnavailable: This host can't; the message holds what its tools said.
         """
-        (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = (os.pipe() for _ in range(3))
+        (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = make_pipes(3)
         link = PipeLink(to_stdin, from_stdout, from_stderr, warden.receive)
         try:
             process = await launcher.start(job, stdin, stdout, stderr)

@@ -5,14 +5,33 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 from typing_extensions import override
 
 from backends.link import STDERR, STDOUT, Link, Receive
+from trajectories.errors import SandboxUnavailable
 
 READ_BYTES = 256 * 1024
 """More than a pipe holds, so that one read empties it."""
 MAX_BUFFERED_BYTES = 256 * 1024
+
+
+def make_pipes(count: int) -> list[tuple[int, int]]:
+    """Return pipes, as pairs of an end to read from and one to write to.
+
+    Raises:
+        SandboxUnavailable: This process has too few descriptors left.
+    """
+    made = list[tuple[int, int]]()
+    try:
+        while len(made) < count:
+            made.append(os.pipe())
+    except OSError as error:
+        for fd in chain(*made):
+            os.close(fd)
+        raise SandboxUnavailable(f"no pipe to a sandbox could be made: {error.strerror}") from error
+    return made
 
 
 class PipeReader:

@@ -1,18 +1,23 @@
 import asyncio
 import os
+import resource
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from backends import create_backend
+from backends import launcher as launcher_module
 from backends.bubblewrap import Job
 from backends.launcher import Launcher
+from backends.local import LocalLimits, LocalMaker
+from backends.resources import USUAL
 from tests.backends.host_processes import new_mark, sleeping, until
-from trajectories.errors import SandboxDied
+from trajectories.errors import SandboxDied, SandboxUnavailable
 
 ROOT = Path(__file__).parents[2]
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="not run by root")
@@ -58,6 +63,9 @@ async def test_a_command_finds_what_its_job_names_open_and_nothing_else(launcher
     )
     assert said.split() == ["six", "0", "1", "2", "4", "5", "6"]
     assert (tmp_path / "five").read_text() == "written\n"
+    assert (
+        await run(launcher, "for fd in /dev/fd/*; do [[ ! -e $fd ]] || echo ${fd##*/}; done")
+    ).split() == [*"012"]
 
 
 async def test_a_command_is_the_first_of_its_processes(launcher):
@@ -69,6 +77,79 @@ async def test_a_command_that_cannot_run_says_so_where_it_would_have_spoken(laun
     assert "mount /nonexistent /sys/host0" in await run(launcher, "true", passed=("/nonexistent",))
     assert "No such file" in await run(launcher, "true", opened={5: "/nonexistent/file"})
     assert await run(launcher, "echo fine") == "fine\n"
+
+
+async def test_a_launcher_keeps_nothing_open_of_what_it_started(launcher):
+    await run(launcher, "true")
+    before = descriptors(inner(launcher))
+    for _ in range(5):
+        await run(launcher, "true")
+        assert "kept" in await run(launcher, "true", passed=("/kept",))
+    assert descriptors(inner(launcher)) == before
+
+
+def inner(launcher):
+    """Return the process of a launcher that starts sandboxes."""
+    outer = launcher._process.pid
+    return int(Path(f"/proc/{outer}/task/{outer}/children").read_text())
+
+
+def descriptors(pid):
+    return sorted(entry.name for entry in Path(f"/proc/{pid}/fd").iterdir())
+
+
+async def test_a_launcher_without_descriptors_says_so_and_goes_on(launcher):
+    await run(launcher, "true")
+    usual = resource.prlimit(inner(launcher), resource.RLIMIT_NOFILE, (6, 4096))
+    for _ in range(3):
+        with pytest.raises(SandboxUnavailable, match="too few descriptors"):
+            await run(launcher, "true")
+    resource.prlimit(inner(launcher), resource.RLIMIT_NOFILE, (4096, 4096))
+    assert await run(launcher, "echo fine") == "fine\n", usual
+
+
+async def test_no_program_inherits_the_descriptor_of_a_sandbox(launcher):
+    nothing = os.open(os.devnull, os.O_RDWR)
+    process = await launcher.start(Job("", None, ["sleep", "600"]), nothing, nothing, nothing)
+    os.close(nothing)
+    assert not os.get_inheritable(process._fd)
+    await process.end()
+
+
+async def test_a_loop_that_was_busy_for_long_finds_its_answer(launcher, monkeypatch):
+    monkeypatch.setattr(launcher_module, "ANSWER_TIMEOUT_S", 0.2)
+    asyncio.get_running_loop().call_later(0.001, time.sleep, 0.5)
+    assert await run(launcher, "echo fine") == "fine\n"
+
+
+async def test_a_silent_launcher_is_replaced(monkeypatch):
+    monkeypatch.setattr(launcher_module, "ANSWER_TIMEOUT_S", 0.3)
+    maker = LocalMaker(LocalLimits())
+    first = maker._running_launcher()
+    await run(first, "true")
+    os.kill(inner(first), signal.SIGSTOP)
+    with pytest.raises(SandboxUnavailable, match=r"within 0\.3 s"):
+        await maker.make(None, USUAL)
+    sandbox, _ = await maker.make(None, USUAL)
+    await sandbox.destroy()
+    await maker.close()
+
+
+async def test_a_launcher_that_dies_amid_a_start_takes_no_later_one_along():
+    maker = LocalMaker(LocalLimits())
+    first = maker._running_launcher()
+    await run(first, "true")
+    os.kill(inner(first), signal.SIGSTOP)
+    waiting = asyncio.create_task(maker.make(None, USUAL))
+    await asyncio.sleep(0.1)
+    first._process.kill()
+    first._process.wait()  # so that the next start knows of it before the one that waits
+    async with asyncio.timeout(20):
+        sandbox, _ = await maker.make(None, USUAL)
+        with pytest.raises(SandboxUnavailable):
+            await waiting
+    await sandbox.destroy()
+    await maker.close()
 
 
 async def test_starts_at_the_same_time_do_not_mix_their_streams(launcher):
@@ -93,8 +174,9 @@ async def test_a_killed_launcher_takes_its_sandboxes_along_and_the_next_start_ha
             mark = new_mark()
             running = asyncio.create_task(slot.exec(f"sleep {mark}"))
             await until(lambda: sleeping(mark))
-            for pid in launchers(os.getpid()):
-                if sleeping(mark) and is_above(pid, sleeping(mark)[0]):
+            (sleep,) = sleeping(mark)
+            for pid in [pid for pid in launchers(os.getpid()) if is_above(pid, sleep)]:
+                with suppress(ProcessLookupError):  # one of the two takes the other along
                     os.kill(pid, signal.SIGKILL)
             with pytest.raises(SandboxDied):
                 await running
@@ -114,7 +196,10 @@ def is_above(ancestor, pid):
 
 HARNESS = """
 import time
+from backends import launcher as launcher_module
 from backends.launcher import Launcher
+from backends.local import LocalLimits, LocalMaker
+from backends.resources import USUAL
 launcher = Launcher()
 print("ready", flush=True)
 time.sleep(600)
@@ -130,6 +215,61 @@ async def test_a_launcher_ends_with_its_harness():
     harness.kill()
     await harness.wait()
     await until(lambda: not launchers(harness.pid))
+
+
+ODD = """
+import asyncio, os, signal
+from backends import create_backend
+
+os.umask(0o077)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+async def main():
+    async with create_backend("local", warm=0) as backend, backend.acquire("a") as slot:
+        print((await slot.exec("umask; stat -c %a . ~; grep Sig[BI] /proc/self/status")).stdout)
+
+asyncio.run(main())
+"""
+
+
+def test_a_sandbox_inherits_no_mask_of_its_harness():
+    done = subprocess.run([sys.executable, "-c", ODD], cwd=ROOT, capture_output=True, text=True, check=True)
+    zero = "0" * 16
+    assert done.stdout.split() == ["0022", "755", "755", "SigBlk:", zero, "SigIgn:", zero]
+
+
+MOUNTING = """
+import asyncio, os, subprocess, sys
+from backends import create_backend
+
+async def main():
+    folder = sys.argv[1]
+    async with create_backend("local", warm=0, python=sys.argv[2]) as backend, backend.acquire("a") as slot:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=777", "tmpfs", folder], check=True)
+        open(folder + "/file", "w").write("the host's")
+        print((await slot.exec(f"cat {folder}/file || touch {folder}/mine || echo neither")).stdout)
+        print(os.listdir(folder))
+
+asyncio.run(main())
+"""
+
+
+@AS_ROOT
+def test_what_the_host_mounts_later_appears_in_no_sandbox(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3").symlink_to("/usr/bin/python3")
+    (tmp_path / "later").mkdir()
+    shared = ["unshare", "--mount", "--propagation", "shared"]
+    done = subprocess.run(
+        [*shared, sys.executable, "-c", MOUNTING, str(tmp_path / "later"), str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["neither", "['file']"]
 
 
 POWERLESS = """
