@@ -94,11 +94,13 @@ class Slot(ABC):
             env: Variables for this command alone.
             user: Another user than the agent's, by name or number, with shells of their own, for what the
                 harness hides from the agent. What they start lives and dies apart from what the agent starts,
-                and neither has more rights than file permissions give. Their shells begin in the workspace,
-                and do so again after a time limit; beware of programs that take code from there. The first
-                command as a user lets them in, which ``timeout_s`` does not bound and an agent that uses up
-                all processes can prevent: have one run before the agent's first. A sandbox that another user
-                was in is never reused. Docker's sandboxes have users; all others have one alone.
+                and neither has more rights than file permissions give; a number that the sandbox does not
+                list has group 0, unless one follows a colon. Their shells begin in the workspace, and do so
+                again after a time limit; beware of programs that take code from there. A user's first command
+                lets them in, and each of their shells is opened by its first; ``timeout_s`` bounds neither,
+                and an agent that uses up all processes can prevent both: have one run before the agent's
+                first. A sandbox that another user was in is never reused. Docker's sandboxes have users; all
+                others have one alone.
             shell: Name of the shell.
             isolated: Run in a subshell, so that the shell keeps nothing of the command.
             merge_stderr: Write both channels to ``stdout``, in order.

@@ -4,6 +4,7 @@ The warden is the container's process 1, on the attached stream. The container l
 when the harness dies, the engine closes it, the warden exits, and the engine removes the container.
 """
 
+import re
 import time
 import uuid
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from backends.owner import Owner
 from backends.reaper import reap
 from backends.resources import Resources
 from backends.warden import Warden
-from trajectories.errors import SandboxUnavailable
+from trajectories.errors import ConfigError, SandboxUnavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class DockerLimits:
     coreutils and tar, nothing else."""
     host: str = DEFAULT_HOST
     user: str = "1000:1000"
+    """The agent's, as ``UID[:GID]``. Nothing is hidden from root: beside it commands have no other user."""
     workspace: str = "/workspace"
     read_only: bool = True
     """Whether the image can't be written; the workspace, /tmp and the home are then in memory. False is for
@@ -47,6 +49,10 @@ class DockerLimits:
     max_life_s: float = 24 * 3600.0
     """After this the reaper removes a container whoever owns it."""
     start_timeout_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\d+(:\d+)?", self.user):
+            raise ConfigError(f"user: {self.user!r} is not UID[:GID], in numbers")
 
 
 class DockerMaker(Maker):
@@ -99,10 +105,8 @@ def container_request(image: str, limits: DockerLimits, labels: dict[str, str]) 
     uid, _, gid = limits.user.partition(":")
     options = f"rw,exec,nosuid,nodev,size={limits.disk_mb}m,nr_inodes={limits.inodes}"
     owned = f"{options},uid={uid},gid={gid or uid},mode=755"
-    private = {
-        "/tmp": f"{options},mode=1777",
-        "/home/agent": owned,
-    }  # /tmp is root's: an owner may rename all
+    # /tmp is root's: who owns it may rename what others have there
+    private = {"/tmp": f"{options},mode=1777", "/home/agent": owned}
     if limits.read_only:
         private[limits.workspace] = owned
     private["/run/lachesis"] = f"rw,nosuid,nodev,size=16m,nr_inodes=4096,uid={uid},gid={gid or uid},mode=700"

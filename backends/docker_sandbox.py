@@ -28,7 +28,7 @@ BASH = ("bash", "--noprofile", "--norc", "-c")
 USER = re.compile(r"[^:]+(:[^:]+)?")
 NO_SUCH_USER = re.compile(r"unable to find (user|group) |uids and gids must be in range")
 NOT_THE_AGENTS = {"WorkingDir": "/", "Env": ["HOME", "USER"]}
-"""Of processes of other users: where they start, and variables to be taken from the list of users."""
+"""Of processes of other users: where they start, and variables they don't have; home is then as listed."""
 
 
 class DockerSandbox(Sandbox):

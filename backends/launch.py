@@ -53,7 +53,8 @@ def main(harness: int) -> None:
         os.waitpid(first, 0)
     else:
         end_with_parent()
-        serve(requests)
+        with suppress(ConnectionError):  # the harness is gone
+            serve(requests)
 
 
 def enter_namespaces() -> None:
@@ -83,6 +84,8 @@ def serve(requests: socket.socket) -> None:
             if len(streams) != 3:
                 raise OSError("too few descriptors are left")
             start(requests, job, streams)
+        except ConnectionError:
+            raise
         except OSError as error:
             requests.send(str(error).encode())
         finally:

@@ -67,7 +67,10 @@ class Launcher:
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._closed = False
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise SandboxUnavailable(f"no sandbox can be started: {error}") from error
         self._socket.setblocking(False)
         try:
             self._process = subprocess.Popen(
@@ -97,6 +100,8 @@ class Launcher:
             SandboxUnavailable: It could not be started.
         """
         async with self._turn:
+            if self._closed:
+                raise SandboxUnavailable("what was to start the sandbox was closed")
             starting = asyncio.create_task(self._start(job, [stdin, stdout, stderr]))
             try:
                 return await asyncio.shield(starting)
@@ -126,8 +131,11 @@ class Launcher:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S):
                     await _readable(self._socket.fileno())
             answer, fds = receive(self._socket, MAX_ANSWER_BYTES, 1)
+        except asyncio.CancelledError:
+            self.close()  # or the answer would be taken for that of another start
+            raise
         except BlockingIOError:
-            self.close()  # the next answer would be taken for that of another start
+            self.close()
             raise SandboxUnavailable(f"no sandbox was started within {ANSWER_TIMEOUT_S:g} s") from None
         except OSError as error:
             raise SandboxUnavailable(f"the sandbox could not be started: {error}") from error

@@ -116,6 +116,7 @@ class LocalMaker(Maker):
     def __init__(self, limits: LocalLimits):
         self._limits = limits
         self._launcher: Launcher | None = None
+        self._closed = False
         self._groups: MemoryGroups | None = None
         self._workspace: Path | None = None
 
@@ -125,6 +126,7 @@ class LocalMaker(Maker):
 
     @override
     async def check(self) -> None:
+        self._closed = False
         self._running_launcher()
         self._groups = self._groups or MemoryGroups.here()
         if self._limits.workspace_from is not None:
@@ -135,6 +137,8 @@ class LocalMaker(Maker):
     async def make(self, image: str | None, resources: Resources) -> tuple[Sandbox, Warden]:
         if image is not None:
             raise ConfigError("image: the local backend has none; use the docker backend")
+        if self._closed:
+            raise SandboxUnavailable("the backend was stopped", retryable=False)
         launcher, warden = self._running_launcher(), Warden()
         limits = resources.applied_to(self._limits)
         group = None if self._groups is None else self._groups.make(limits.total_memory_mb)
@@ -151,6 +155,7 @@ class LocalMaker(Maker):
 
     @override
     async def close(self) -> None:
+        self._closed = True
         if self._launcher is not None:
             self._launcher.close()
             self._launcher = None

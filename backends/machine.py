@@ -107,11 +107,15 @@ class Machine:
         return self._users[user]
 
     async def _enter(self, user: str) -> "Machine":
+        if self.warden.uid == 0:
+            raise ValueError("user: the agent is root, beside whom no other user has anything of their own")
         warden = Warden()
         machine = Machine(await self.sandbox.enter(user, warden), warden, self._limits)
-        if warden.uid == self.warden.uid:
+        known = {self.warden.uid: "the agent"}
+        known |= {other.warden.uid: repr(name) for name, other in self._users.items()}
+        if warden.uid in known:
             await machine.sandbox.destroy()
-            raise ValueError(f"user: {user!r} is the agent's own; leave it out")
+            raise ValueError(f"user: {user!r} is {known[warden.uid]} by another name")
         if self.warden.cause is not None:
             await machine.sandbox.destroy()
             raise SandboxDied(self.warden.cause)
@@ -161,7 +165,7 @@ class Machine:
             SandboxError: It could not be proven; the sandbox must not be used again.
         """
         if self._entered:
-            raise SandboxError("another user was in it, whose traces only its end removes")
+            raise SandboxError("a command of another user was asked for, whose traces only its end removes")
         await self.warden.ask("clear")
         for shell in self._shells.values():
             shell.close()

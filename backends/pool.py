@@ -203,6 +203,7 @@ class Pool(ToolBackend):
             turn = max(now, self._next_creation)
             self._next_creation = turn + 1 / self._limits.max_created_per_s
             await asyncio.sleep(turn - now)
+            self._check_open()
             began = monotonic()
             sandbox, warden = await self._maker.make(kind.image, kind.resources)
             machine = Machine(sandbox, warden, self._output)

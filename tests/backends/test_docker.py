@@ -292,6 +292,25 @@ async def test_a_user_who_ends_their_own_warden_ends_the_sandbox():
     assert sleeping(mark) == []
 
 
+async def test_a_user_has_one_name():
+    async with docker() as backend, backend.acquire("a") as slot:
+        assert (await slot.exec("id -un", user="nobody")).stdout == "nobody\n"
+        with pytest.raises(ValueError, match="'65534' is 'nobody' by another name"):
+            await slot.exec("true", user="65534")
+        assert (await slot.exec("id -un", user="nobody")).stdout == "nobody\n"
+
+
+async def test_beside_root_there_is_no_other_user():
+    async with docker(user="0:0") as backend, backend.acquire("a") as slot:
+        with pytest.raises(ValueError, match="user: the agent is root"):
+            await slot.exec("true", user="65534")
+
+
+def test_the_agents_user_is_a_number():
+    with pytest.raises(ConfigError, match="user: 'nobody' is not UID"):
+        docker(user="nobody")
+
+
 async def test_a_dead_sandbox_lets_no_user_in():
     async with docker() as backend, backend.acquire("a") as slot:
         await slot.exec("true", user="65534")
@@ -301,7 +320,8 @@ async def test_a_dead_sandbox_lets_no_user_in():
                 await slot.exec("true", user=user)
 
 
-async def test_a_user_who_is_let_in_while_the_slot_is_released_runs_nothing(monkeypatch):
+@pytest.mark.parametrize("reset_workspace", [True, False])
+async def test_a_user_who_is_let_in_while_the_slot_is_released_runs_nothing(monkeypatch, reset_workspace):
     execute = DockerSandbox.execute
     entering = asyncio.Event()
 
@@ -316,11 +336,12 @@ async def test_a_user_who_is_let_in_while_the_slot_is_released_runs_nothing(monk
         monkeypatch.setattr(DockerSandbox, "execute", slowly)
         stale = asyncio.create_task(slot.exec("touch /tmp/planted", user="0"))
         await entering.wait()
-        await backend.release(slot)
+        await backend.release(slot, reset_workspace)
         with pytest.raises((SandboxDied, LeaseExpired)):
             await stale
-        async with backend.acquire("b") as slot:
-            assert slot.machine.sandbox.container != container
+        async with backend.acquire("a") as slot:
+            assert (slot.machine.sandbox.container == container) != reset_workspace
+            assert (await slot.exec("ls /tmp")).stdout == ""
 
 
 async def test_users_work_where_the_engine_is_far_away(monkeypatch):
@@ -345,7 +366,7 @@ async def test_a_container_that_another_user_worked_in_is_not_reused(caplog):
         async with backend.acquire("a") as slot:
             container = slot.machine.sandbox.container
             await slot.exec("true", user="root")
-        assert "another user was in it" in caplog.text
+        assert "a command of another user was asked for" in caplog.text
         async with backend.acquire("b") as slot:
             assert slot.machine.sandbox.container != container
 

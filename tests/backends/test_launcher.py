@@ -100,12 +100,13 @@ def descriptors(pid):
 
 async def test_a_launcher_without_descriptors_says_so_and_goes_on(launcher):
     await run(launcher, "true")
-    usual = resource.prlimit(inner(launcher), resource.RLIMIT_NOFILE, (6, 4096))
+    usual = resource.prlimit(inner(launcher), resource.RLIMIT_NOFILE)
+    resource.prlimit(inner(launcher), resource.RLIMIT_NOFILE, (6, usual[1]))
     for _ in range(3):
         with pytest.raises(SandboxUnavailable, match="too few descriptors"):
             await run(launcher, "true")
-    resource.prlimit(inner(launcher), resource.RLIMIT_NOFILE, (4096, 4096))
-    assert await run(launcher, "echo fine") == "fine\n", usual
+    resource.prlimit(inner(launcher), resource.RLIMIT_NOFILE, usual)
+    assert await run(launcher, "echo fine") == "fine\n"
 
 
 async def test_no_program_inherits_the_descriptor_of_a_sandbox(launcher):
@@ -114,6 +115,47 @@ async def test_no_program_inherits_the_descriptor_of_a_sandbox(launcher):
     os.close(nothing)
     assert not os.get_inheritable(process._fd)
     await process.end()
+
+
+async def test_a_cancelled_start_leaves_no_process(launcher):
+    mark = new_mark()
+    await run(launcher, "true")
+    os.kill(inner(launcher), signal.SIGSTOP)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    starting = asyncio.create_task(launcher.start(Job("", None, ["sleep", mark]), nothing, nothing, nothing))
+    await asyncio.sleep(0.05)
+    starting.cancel()
+    await asyncio.sleep(0.05)
+    os.kill(inner(launcher), signal.SIGCONT)
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    os.close(nothing)
+    assert await run(launcher, "sleep 0.1; echo fine") == "fine\n"
+    assert sleeping(mark) == []
+
+
+async def test_an_answer_that_nobody_took_is_never_anothers():
+    maker = LocalMaker(LocalLimits())
+    first = maker._running_launcher()
+    await run(first, "true")
+    os.kill(inner(first), signal.SIGSTOP)
+    starting = asyncio.create_task(maker.make(None, USUAL))
+    await asyncio.sleep(0.05)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.wait({starting})
+    assert not first.alive
+    sandbox, _ = await maker.make(None, USUAL)
+    await sandbox.destroy()
+    await maker.close()
+
+
+async def test_nothing_is_started_once_the_backend_was_stopped():
+    maker = LocalMaker(LocalLimits())
+    await maker.check()
+    await maker.close()
+    with pytest.raises(SandboxUnavailable, match="stopped"):
+        await maker.make(None, USUAL)
 
 
 async def test_a_loop_that_was_busy_for_long_finds_its_answer(launcher, monkeypatch):
@@ -196,10 +238,7 @@ def is_above(ancestor, pid):
 
 HARNESS = """
 import time
-from backends import launcher as launcher_module
 from backends.launcher import Launcher
-from backends.local import LocalLimits, LocalMaker
-from backends.resources import USUAL
 launcher = Launcher()
 print("ready", flush=True)
 time.sleep(600)

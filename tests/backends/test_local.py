@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import gc
 import os
 import signal
@@ -11,6 +12,7 @@ import pytest
 
 from backends import create_backend
 from backends.local import LocalLimits, LocalMaker
+from backends.pipes import make_pipes
 from backends.pool import DEFAULT
 from backends.resources import USUAL
 from tests.backends.host_processes import new_mark, sleeping, until
@@ -224,3 +226,18 @@ async def test_a_python_environment_is_seen_read_only_with_its_packages():
 def test_a_folder_that_is_no_python_environment_is_refused_by_name(tmp_path):
     with pytest.raises(ConfigError, match=f"python: {tmp_path} holds no bin/python3"):
         create_backend("local", python=str(tmp_path))
+
+
+def test_pipes_that_cannot_all_be_made_are_closed(monkeypatch):
+    before, made, make = descriptors(), [], os.pipe
+
+    def pipe():
+        if len(made) == 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        made.append(make())
+        return made[-1]
+
+    monkeypatch.setattr(os, "pipe", pipe)
+    with pytest.raises(SandboxUnavailable, match="Too many open files"):
+        make_pipes(3)
+    assert descriptors() <= before
