@@ -37,10 +37,7 @@ CHECKS: list[Check] = [
     for check in collected(module)
 ]
 
-ONE_USER = {
-    check.name: "its namespace has one user: nobody but root could map more"
-    for check in collected(checks_users)
-}
+ONE_USER = {check.name: "its sandboxes are made for one user alone" for check in collected(checks_users)}
 
 EACH_ALONE = "needs a memory cgroup; each process is bounded alone"
 

@@ -12,7 +12,7 @@ read -r -N 12 -u 200 key || exit
 bootstrap='builtin read -r -N "$1" -u 199 __program; shift; exec 199<&-; builtin eval "$__program"'
 file=${2:-/run/lachesis}/$1.env keep=keep
 [[ $1 != control && -z $2 ]] || keep=            # the harness's shells must not read back what others may write
-export LACHESIS_SHELL=${2:+$2/}$1
+export LACHESIS_SHELL=$1
 trap : HUP INT QUIT TERM                         # a handler, unlike ignoring, is not inherited by the shell
 
 start_shell() { # how to execute it

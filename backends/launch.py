@@ -72,7 +72,7 @@ def enter_namespaces() -> None:
 
 def serve(requests: socket.socket) -> None:
     """Start a sandbox for every message."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel lets go of those that end
+    signal.signal(signal.SIGCHLD, reap)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     ours = os.open("/proc/self/ns/pid", os.O_RDONLY)
     while True:
@@ -80,6 +80,7 @@ def serve(requests: socket.socket) -> None:
         if not message:
             return
         job = json.loads(message)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         try:
             if len(streams) != 3:
                 raise OSError("too few descriptors are left")
@@ -89,9 +90,17 @@ def serve(requests: socket.socket) -> None:
         except OSError as error:
             requests.send(str(error).encode())
         finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
             call("setns", ours, CLONE_NEWPID)
             for fd in streams:
                 os.close(fd)
+
+
+def reap(*_: object) -> None:
+    """Let go of the children that have ended; until then their numbers are theirs."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def start(requests: socket.socket, job: dict[str, Any], streams: list[int]) -> None:
@@ -119,6 +128,7 @@ def become(job: dict[str, Any], streams: list[int]) -> NoReturn:
         give(open_files(job))
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         write("/proc/self/oom_score_adj", "1000")  # when memory runs out, the kernel takes the sandbox first
         call("unshare", CLONE_NEWNS)
         prepare(job)

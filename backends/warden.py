@@ -22,9 +22,10 @@ class Warden:
         self.cause: str | None = None
         """Why the sandbox is dead; None while it lives."""
         self.pid = 1
+        """Inside the sandbox, as are the two below."""
         self.uid = -1
         self.folder = ""
-        """Of the shells' files, inside the sandbox."""
+        """Of the shells' files."""
         self._fellows = set[Warden]()
         self._link: Link | None = None
         self._watchers: set[Future[None]] = set()

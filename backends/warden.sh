@@ -37,7 +37,7 @@ open_shell() { # name bootstrap
     exec 4<&- 5<&- 6<&-
 }
 
-# Fills parent[] and started[] (clock ticks since boot) for every live process but this one and process 1.
+# Fills parent[] and started[] (clock ticks since boot) for every live process of this user but this one.
 scan() {
     local directory stat
     parent=() started=()
@@ -45,8 +45,8 @@ scan() {
         stat=
         IFS= read -r -d '' stat <"$directory/stat"
         set -- ${stat##*) } # a process name may hold spaces, parentheses and newlines
-        [[ -n $1 && $1 != [ZX] && ${directory#/proc/} != 1 && ${directory#/proc/} != "$$" ]] || continue
-        kill -0 "${directory#/proc/}" || continue # another user's
+        [[ -n $1 && $1 != [ZX] && ${directory#/proc/} != "$$" ]] || continue
+        kill -0 "${directory#/proc/}" || continue
         parent[${directory#/proc/}]=$2 started[${directory#/proc/}]=${20}
     done
 }
@@ -77,7 +77,7 @@ is_doomed() {
     [[ $spared != *" $1 "* ]] || return 1
     while IFS= read -r -d '' variable; do
         [[ $variable == LACHESIS_SHELL=* ]] || continue
-        [[ $variable == "LACHESIS_SHELL=$others$name" ]]
+        [[ $variable == "LACHESIS_SHELL=$name" ]]
         return
     done <"/proc/$1/environ"
     return 0
@@ -124,12 +124,12 @@ end_all() {
 }
 
 ulimit -c 0
-folder=/run/lachesis others= unused=
+folder=/run/lachesis unused=
 if (($$ == 1)); then # one program makes the pipes of the side channel and of the first shells, beside the rest
     mkfifo -m 600 "$folder"/{side,{control,main}.{in,out,err}} &
     making_pipes=$!
 else
-    folder=$(mktemp -d /dev/shm/.lachesis-XXXXXXXXXX) && others=$folder/ || exit
+    folder=$(mktemp -d /dev/shm/.lachesis-XXXXXXXXXX) || exit
 fi
 for limit in "$@"; do ulimit ${limit/=/ }; done
 say - up "$$" "$UID" "$folder" # the harness prepares its next request while we go on

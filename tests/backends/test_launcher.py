@@ -90,8 +90,12 @@ async def test_a_launcher_keeps_nothing_open_of_what_it_started(launcher):
 
 def inner(launcher):
     """Return the process of a launcher that starts sandboxes."""
-    outer = launcher._process.pid
-    return int(Path(f"/proc/{outer}/task/{outer}/children").read_text())
+    (pid,) = children(launcher._process.pid)
+    return pid
+
+
+def children(pid):
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def descriptors(pid):
@@ -192,6 +196,12 @@ async def test_a_launcher_that_dies_amid_a_start_takes_no_later_one_along():
             await waiting
     await sandbox.destroy()
     await maker.close()
+
+
+async def test_the_reason_of_a_start_that_fails_at_once_is_never_lost(launcher):
+    reasons = [await run(launcher, "true", passed=("/nonexistent",)) for _ in range(50)]
+    assert all("/nonexistent" in reason for reason in reasons)
+    assert len(children(inner(launcher))) < 5  # zombies, of the last ones
 
 
 async def test_starts_at_the_same_time_do_not_mix_their_streams(launcher):
