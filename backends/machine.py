@@ -166,10 +166,10 @@ class Machine:
         """
         if self._entered:
             raise SandboxError("a command of another user was asked for, whose traces only its end removes")
-        await self.warden.ask("clear")
         for shell in self._shells.values():
-            shell.close()
+            shell.end("the slot was released")
         self._shells.clear()
+        await self.warden.ask("clear")
         control = self.shell("control")
         await control.open()
         directories = shlex.join((self.sandbox.workspace, *self.sandbox.temporary, "/run/lachesis"))

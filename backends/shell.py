@@ -107,6 +107,7 @@ class Shell:
         """Whether the shell that is there now knows where its requests begin."""
         self._returning: Future[None] | None = None
         self._run: Run | None = None
+        self._ended: str | None = None
         self._idle: dict[int, Capture] = {}
 
     async def open(self) -> None:
@@ -115,6 +116,8 @@ class Shell:
         Raises:
             SandboxDied: The sandbox does not answer.
         """
+        if self._ended is not None:
+            raise SandboxDied(self._ended)
         self.close()
         self._key = secrets.token_urlsafe(9)
         self._idle = {channel: Capture(IDLE_OUTPUT_BYTES) for channel in (STDOUT, STDERR)}
@@ -122,8 +125,9 @@ class Shell:
         self._link = await self._connect(self._receive)
         self._link.write(program("keeper.sh") + program("loop.sh") + self._key.encode())
         if not await self._came_back():
-            self._warden.mourn("a shell of the sandbox did not start")
-            raise SandboxDied(self._warden.cause or "")
+            if self._ended is None:
+                self._warden.mourn("a shell of the sandbox did not start")
+            raise SandboxDied(self._ended or self._warden.cause or "")
 
     def close(self) -> None:
         """Free the streams."""
@@ -132,6 +136,14 @@ class Shell:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+    def end(self, cause: str) -> None:
+        """Free the streams for good; what runs or waits here raises `SandboxDied`."""
+        self._ended = cause
+        if self._run is not None and not self._run.finished.done():
+            self._run.finished.set_exception(SandboxDied(cause))
+        self.close()
+        self._tell_returning()
 
     async def run(
         self,
@@ -157,6 +169,8 @@ class Shell:
             SandboxDied: The sandbox is gone.
         """
         async with self._lock:
+            if self._ended is not None:
+                raise SandboxDied(self._ended)
             if not await self._came_back():  # a background job may have killed it since
                 await self.open()
             run = self._begin(code, captures, stdin is not None, on_output)

@@ -132,6 +132,24 @@ async def test_an_image_is_refused():
             await backend.acquire("a", image="debian")
 
 
+async def test_what_runs_or_waits_at_a_release_has_no_result_even_where_the_sandbox_is_reused():
+    async with create_backend("local", warm=0, reuse=True) as backend:
+        slot = await backend.acquire("a")
+        machine = slot.machine
+        commands = ("touch there; sleep 600", "touch /tmp/planted")
+        under_way = [asyncio.create_task(slot.exec(command)) for command in commands]
+        await slot.exec("until [ -e there ]; do sleep 0.02; done", shell="control")
+        under_way.append(asyncio.create_task(slot.exec("sleep 600", shell="just-opening")))
+        await asyncio.sleep(0)
+        await backend.release(slot)
+        for task in under_way:
+            with pytest.raises(SandboxDied, match="released"):
+                await task
+        async with backend.acquire("b") as slot:
+            assert slot.machine is machine
+            assert (await slot.exec("ls /tmp")).stdout == ""
+
+
 async def test_workspaces_start_as_private_copies(tmp_path):
     (tmp_path / "file").write_text("original")
     async with create_backend("local", warm=0, workspace_from=tmp_path) as backend:
