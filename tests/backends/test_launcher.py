@@ -139,11 +139,16 @@ async def test_a_cancelled_start_leaves_no_process(launcher):
     assert sleeping(mark) == []
 
 
-async def test_an_answer_that_nobody_took_is_never_anothers():
+async def maker_with_a_silent_launcher():
     maker = LocalMaker(LocalLimits())
-    first = maker._running_launcher()
-    await run(first, "true")
-    os.kill(inner(first), signal.SIGSTOP)
+    launcher = maker._running_launcher()
+    await run(launcher, "true")
+    os.kill(inner(launcher), signal.SIGSTOP)
+    return maker, launcher
+
+
+async def test_an_answer_that_nobody_took_is_never_anothers():
+    maker, first = await maker_with_a_silent_launcher()
     starting = asyncio.create_task(maker.make(None, USUAL))
     await asyncio.sleep(0.05)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
@@ -171,10 +176,7 @@ async def test_a_loop_that_was_busy_for_long_finds_its_answer(launcher, monkeypa
 
 async def test_a_silent_launcher_is_replaced(monkeypatch):
     monkeypatch.setattr(launcher_module, "ANSWER_TIMEOUT_S", 0.3)
-    maker = LocalMaker(LocalLimits())
-    first = maker._running_launcher()
-    await run(first, "true")
-    os.kill(inner(first), signal.SIGSTOP)
+    maker, _ = await maker_with_a_silent_launcher()
     with pytest.raises(SandboxUnavailable, match=r"within 0\.3 s"):
         await maker.make(None, USUAL)
     sandbox, _ = await maker.make(None, USUAL)
@@ -183,10 +185,7 @@ async def test_a_silent_launcher_is_replaced(monkeypatch):
 
 
 async def test_a_launcher_that_dies_amid_a_start_takes_no_later_one_along():
-    maker = LocalMaker(LocalLimits())
-    first = maker._running_launcher()
-    await run(first, "true")
-    os.kill(inner(first), signal.SIGSTOP)
+    maker, first = await maker_with_a_silent_launcher()
     waiting = asyncio.create_task(maker.make(None, USUAL))
     await asyncio.sleep(0.1)
     first._process.kill()
